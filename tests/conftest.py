@@ -1,0 +1,75 @@
+"""What several test files share: a small corpus, its tokenizer and a small model folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from transformers import PreTrainedTokenizerBase
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.builtin_corpus import generate_pairs
+from vaswani_transformer.tokenization import train_tokenizer
+
+
+def reset_accelerate() -> None:
+    """Accelerate keeps its precision for a whole process; each run in these tests chooses its own."""
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+
+
+@pytest.fixture(autouse=True)
+def fresh_accelerate_state() -> Iterator[None]:
+    """Leave nothing of one test's Accelerate to the next."""
+    yield
+    reset_accelerate()
+
+
+@pytest.fixture(scope="session")
+def corpus_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """TSV files of the built-in corpus: 400 training and 30 validation pairs."""
+    folder = tmp_path_factory.mktemp("corpus")
+    files = {}
+    for split, size in (("train", 400), ("validation", 30)):
+        files[split] = folder / f"{split}.tsv"
+        lines = [f"{pair['en']}\t{pair['de']}\n" for pair in generate_pairs(split, size)]
+        files[split].write_text("".join(lines), encoding="utf-8")
+    return files
+
+
+@pytest.fixture(scope="session")
+def tokenizer(corpus_files: dict[str, Path]) -> PreTrainedTokenizerBase:
+    """500 byte pairs of the small corpus."""
+    text = corpus_files["train"].read_text(encoding="utf-8")
+    return train_tokenizer(text.replace("\t", "\n").splitlines(), 500)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A small untrained model with its tokenizer, as `from_pretrained` loads it."""
+    import torch
+
+    torch.manual_seed(0)
+    config = VaswaniConfig.tiny(
+        vocab_size=len(tokenizer), d_model=32, d_ff=64, encoder_layers=1, decoder_layers=1, max_position_embeddings=40
+    )
+    folder = tmp_path_factory.mktemp("model")
+    VaswaniForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def small_run(corpus_files: dict[str, Path], tmp_path: Path) -> list[str]:
+    """Flags of a training run of seconds, without output_dir and a limit."""
+    shape = "--preset tiny --d-model 32 --d-ff 64 --encoder-layers 1 --decoder-layers 1 --num-attention-heads 2"
+    pace = "--vocab-size 500 --batch-tokens 400 --warmup-steps 20 --mixed-precision no --eval-sentences 4"
+    intervals = "--logging-steps 1 --eval-steps 1000 --save-steps 1000"
+    files = ["--train-file", str(corpus_files["train"]), "--validation-file", str(corpus_files["validation"])]
+    return [*shape.split(), *pace.split(), *intervals.split(), *files]

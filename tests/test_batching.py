@@ -1,0 +1,242 @@
+import gzip
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vaswani_transformer.batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
+from vaswani_transformer.errors import InputError
+
+TATOEBA = Path(__file__).parents[2] / "shared" / "data" / "tatoeba-en-de" / "train.tsv.gz"
+
+
+def skewed_lengths(pairs: int, seed: int = 0) -> np.ndarray:
+    """Lengths of two sides that resemble everyday sentences: short, correlated, with a long tail."""
+    generator = np.random.default_rng(seed)
+    common = generator.lognormal(2.3, 0.45, pairs)
+    sides = [common * generator.lognormal(mean, 0.15, pairs) for mean in (0.0, 0.1)]
+    return np.clip(np.stack(sides, axis=1), 2, 100).astype(np.int64)
+
+
+def padded_size(lengths: np.ndarray, batch: np.ndarray) -> int:
+    """Positions of the wider side, padding included."""
+    return len(batch) * max(lengths[batch].max(axis=0))
+
+
+def padding_waste(lengths: np.ndarray, parts: list[np.ndarray]) -> float:
+    """Share of the positions of both sides that hold padding."""
+    padded = sum(int(lengths[part].max(axis=0).sum()) * len(part) for part in parts)
+    return 1 - int(lengths.sum()) / padded
+
+
+def whole(parts: list[np.ndarray]) -> list[int]:
+    return np.concatenate(parts).tolist()
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("max_tokens", [1, 7, 64, 100, 1000, 10**9])
+def test_runs_cover_the_order_and_keep_the_budget(sides: int, max_tokens: int) -> None:
+    generator = np.random.default_rng(max_tokens)
+    lengths = generator.integers(1, 60, (500, sides))
+    for order in (np.arange(500), generator.permutation(500), np.argsort(lengths[:, 0], kind="stable")):
+        runs = list(batches_by_tokens(lengths, order, max_tokens))
+        assert np.concatenate(runs).tolist() == order.tolist()
+        assert all(len(run) == 1 or padded_size(lengths, run) <= max_tokens for run in runs)
+
+
+def test_runs_are_as_long_as_the_budget_allows() -> None:
+    lengths = np.random.default_rng(1).integers(1, 60, (500, 2))
+    runs = list(batches_by_tokens(lengths, np.arange(500), 200))
+    for run, following in itertools.pairwise(runs):
+        assert padded_size(lengths, np.append(run, following[0])) > 200
+
+
+def test_a_sentence_beyond_the_budget_stands_alone() -> None:
+    lengths = np.array([[3, 3], [5, 99], [3, 3], [99, 5], [99, 99], [2, 2]])
+    runs = [run.tolist() for run in batches_by_tokens(lengths, np.arange(6), 10)]
+    assert runs == [[0], [1], [2], [3], [4], [5]]
+    runs = [run.tolist() for run in batches_by_tokens(lengths, np.array([0, 2, 5, 1, 3, 4]), 10)]
+    assert runs == [[0, 2, 5], [1], [3], [4]]
+
+
+def test_the_budget_counts_padding() -> None:
+    # 9 + 1 tokens, but 2 * 9 positions.
+    lengths = np.array([[9], [1]])
+    assert [run.tolist() for run in batches_by_tokens(lengths, np.arange(2), 17)] == [[0], [1]]
+    assert [run.tolist() for run in batches_by_tokens(lengths, np.arange(2), 18)] == [[0, 1]]
+
+
+def test_an_empty_order_has_no_runs_and_a_part_of_the_corpus_is_a_valid_order() -> None:
+    lengths = np.array([[4, 4]] * 5)
+    assert list(batches_by_tokens(lengths, np.arange(0), 10)) == []
+    assert [run.tolist() for run in batches_by_tokens(lengths, np.array([4, 1, 3]), 8)] == [[4, 1], [3]]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+@pytest.mark.parametrize("batch_tokens", [500, 4096])
+def test_an_epoch_brings_every_pair_once_in_whole_parts(batch_tokens: int, parts: int) -> None:
+    lengths = skewed_lengths(3000)
+    sampler = TokenBatchSampler(lengths, batch_tokens, parts, seed=3)
+    for number in range(2):
+        batches = sampler.epoch(number)
+        assert all(len(batch) == parts for batch in batches)
+        assert all(len(part) > 0 for batch in batches for part in batch)
+        assert sorted(itertools.chain.from_iterable(map(whole, batches))) == list(range(3000))
+
+
+@pytest.mark.parametrize("batch_tokens", [100, 500, 4096])
+def test_both_sides_of_a_batch_are_within_the_budget(batch_tokens: int) -> None:
+    lengths = skewed_lengths(3000)
+    batches = TokenBatchSampler(lengths, batch_tokens).epoch(0)
+    assert max(padded_size(lengths, np.concatenate(batch)) for batch in batches) <= batch_tokens
+
+
+def test_the_seed_and_the_epoch_decide_the_batches() -> None:
+    lengths = skewed_lengths(3000)
+
+    def epoch(seed: int, number: int) -> list[list[int]]:
+        return [whole(batch) for batch in TokenBatchSampler(lengths, 500, seed=seed).epoch(number)]
+
+    assert epoch(5, 2) == epoch(5, 2)
+    for other in (epoch(5, 3), epoch(6, 2)):
+        assert other != epoch(5, 2)
+        # Not only the order of the batches: who is together with whom changes too.
+        assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in epoch(5, 2)}
+
+
+def test_an_epoch_does_not_depend_on_those_drawn_before() -> None:
+    # A resumed run draws only the epoch that it stopped in.
+    lengths = skewed_lengths(500)
+    sampler = TokenBatchSampler(lengths, 200, seed=1)
+    sampler.epoch(0)
+    sampler.epoch(7)
+    again = TokenBatchSampler(lengths, 200, seed=1)
+    assert list(map(whole, sampler.epoch(3))) == list(map(whole, again.epoch(3)))
+
+
+def test_batches_come_shuffled_not_by_length() -> None:
+    lengths = skewed_lengths(3000)
+    batches = TokenBatchSampler(lengths, 300).epoch(0)
+    means = [lengths[np.concatenate(batch)].mean() for batch in batches]
+    assert abs(np.corrcoef(np.arange(len(means)), means)[0, 1]) < 0.3
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_number_of_parts_does_not_change_what_an_update_sees(parts: int) -> None:
+    # 480 pairs each of three lengths fill whole batches of 120, 60 and 30, so none is too small for four parts.
+    lengths = np.repeat([[5, 5], [10, 10], [20, 20]], [480, 480, 480], axis=0)
+    expected = list(map(whole, TokenBatchSampler(lengths, 600, parts=1).epoch(1)))
+    assert sorted(set(map(len, expected))) == [30, 60, 120]
+    assert list(map(whole, TokenBatchSampler(lengths, 600, parts=parts).epoch(1))) == expected
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_merged_batch_leaves_the_others_as_they_are(parts: int) -> None:
+    lengths = np.repeat([[5, 5], [10, 10], [20, 20], [150, 150]], [480, 480, 480, 1], axis=0)
+    expected = {frozenset(whole(batch)) for batch in TokenBatchSampler(lengths, 600, parts=1).epoch(1)}
+    batches = {frozenset(whole(batch)) for batch in TokenBatchSampler(lengths, 600, parts=parts).epoch(1)}
+    assert len(batches) == len(expected) - 1
+    (merged,) = batches - expected
+    assert merged == frozenset().union(*(expected - batches))
+
+
+def test_parts_differ_by_one_pair_at_most() -> None:
+    for batch in TokenBatchSampler(skewed_lengths(1000), 500, parts=4).epoch(0):
+        sizes = list(map(len, batch))
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_only_batches_that_are_too_small_are_merged() -> None:
+    # A hundred pairs of length 5 fill two batches of 50 pairs; the one long pair cannot feed two parts.
+    lengths = np.array([[5, 5]] * 100 + [[125, 125]])
+    batches = TokenBatchSampler(lengths, 250, parts=2).epoch(0)
+    assert sorted(len(whole(batch)) for batch in batches) == [50, 51]
+    assert sorted(itertools.chain.from_iterable(map(whole, batches))) == list(range(101))
+
+
+def test_every_part_has_room_for_the_longest_sentence() -> None:
+    # Else a part of an update would be beyond its share of the budget, or empty.
+    lengths = np.full((100, 2), 50)
+    with pytest.raises(InputError, match=r"longest sentence has 50 tokens.*batch_tokens=199.*each of 4 parts; raise"):
+        TokenBatchSampler(lengths, 199, parts=4)
+    assert all(len(part) == 1 for batch in TokenBatchSampler(lengths, 200, parts=4).epoch(0) for part in batch)
+
+
+def test_a_long_tail_is_not_merged_into_one_batch() -> None:
+    # 1,000 short pairs, then 40 of which each fills a quarter of the budget.
+    lengths = np.array([[10, 10]] * 1000 + [[100, 100]] * 40)
+    batches = TokenBatchSampler(lengths, 400, parts=4).epoch(0)
+    assert max(padded_size(lengths, part) for batch in batches for part in batch) <= 100
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_little_is_padding_on_skewed_lengths(parts: int) -> None:
+    lengths = skewed_lengths(20_000)
+    batches = TokenBatchSampler(lengths, 2048, parts).epoch(0)
+    waste = padding_waste(lengths, [part for batch in batches for part in batch])
+    assert 0 < waste < 0.15
+    # Batches in file order show what sorting is worth.
+    unsorted = list(batches_by_tokens(lengths, np.arange(len(lengths)), 2048))
+    assert padding_waste(lengths, unsorted) > 2 * waste
+
+
+@pytest.mark.skipif(not TATOEBA.is_file(), reason="the Tatoeba corpus is not in ../shared/data")
+def test_little_is_padding_on_tatoeba() -> None:
+    with gzip.open(TATOEBA, "rt", encoding="utf-8", newline="\n") as file:
+        pairs = [line.rstrip("\n").split("\t") for line in itertools.islice(file, 50_000)]
+    # A byte-pair token of these languages holds about four characters; </s> is one more.
+    lengths = np.array([[len(side) // 4 + 2 for side in pair] for pair in pairs])
+    batches = TokenBatchSampler(lengths, 4096).epoch(0)
+    assert padding_waste(lengths, [part for batch in batches for part in batch]) < 0.15
+
+
+def test_fewer_pairs_than_parts_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 4 pairs, one for each part, the corpus has 3"):
+        TokenBatchSampler(np.full((3, 2), 50), 100, parts=4)
+    with pytest.raises(InputError, match="at least 1 pairs, one for each part, the corpus has 0"):
+        TokenBatchSampler(np.zeros((0, 2), dtype=np.int64), 100)
+
+
+@pytest.mark.parametrize("longest", [(101, 2), (2, 101)])
+def test_a_sentence_that_is_longer_than_a_batch_is_refused(longest: tuple[int, int]) -> None:
+    lengths = np.array([[10, 10]] * 50 + [longest])
+    with pytest.raises(InputError, match=r"longest sentence has 101 tokens, and batch_tokens=100 has no room"):
+        TokenBatchSampler(lengths, 100)
+    TokenBatchSampler(lengths, 101)
+
+
+def test_a_corpus_that_is_smaller_than_a_batch_is_refused() -> None:
+    lengths = np.array([[2, 10]] * 100)
+    with pytest.raises(InputError, match=r"about 1,000 tokens, less than one batch of batch_tokens=1,001; lower"):
+        TokenBatchSampler(lengths, 1001)
+    (batch,) = TokenBatchSampler(lengths, 1000).epoch(0)
+    assert sorted(whole(batch)) == list(range(100))
+
+
+def test_the_collator_pads_both_sides_on_the_right() -> None:
+    batch = TranslationCollator(pad_token_id=0)([[5, 6, 2], [7, 2]], [[8, 2], [9, 10, 11, 2]])
+    assert {name: tensor.tolist() for name, tensor in batch.items()} == {
+        "input_ids": [[5, 6, 2], [7, 2, 0]],
+        "attention_mask": [[1, 1, 1], [1, 1, 0]],
+        "labels": [[8, 2, -100, -100], [9, 10, 11, 2]],
+    }
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+
+
+def test_the_mask_follows_lengths_not_ids() -> None:
+    # A sentence may hold the id that pads; only positions past its end are masked.
+    batch = TranslationCollator(pad_token_id=9)([[9, 5, 2], [2]], [[2], [2]])
+    assert batch["input_ids"].tolist() == [[9, 5, 2], [2, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [[2], [2]]
+
+
+def test_the_collator_takes_columns_as_a_dataset_gives_them() -> None:
+    rows = {"input_ids": [[4, 2], [4, 5, 6, 2]], "labels": [[7, 2], [8, 2]]}
+    batch = TranslationCollator(pad_token_id=0)(**rows)
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
+    assert batch["labels"].shape == (2, 2)
+    assert batch["attention_mask"].sum() == 6
+    assert (batch["labels"] == -100).sum() == 0

@@ -1,0 +1,221 @@
+"""Training: determinism, exact resume, accumulation, limits, and what each setting changes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import reset_accelerate
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from vaswani_transformer.checkpoints import RunFolder, average_checkpoints
+from vaswani_transformer.cli import main
+from vaswani_transformer.errors import InputError
+
+
+def run(flags: list[str], folder: Path, *more: str) -> list[dict]:
+    """Train and return the records of metrics.jsonl."""
+    reset_accelerate()
+    assert main(["train", *flags, "--output-dir", str(folder), *more]) == 0
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(records: list[dict]) -> list[float]:
+    return [record["loss"] for record in records if "loss" in record]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(RunFolder(folder).steps()[-1] / "model.safetensors")
+
+
+def test_same_seed_same_losses_to_the_last_digit(small_run: list[str], tmp_path: Path) -> None:
+    first = losses(run(small_run, tmp_path / "a", "--max-steps", "8"))
+    again = losses(run(small_run, tmp_path / "b", "--max-steps", "8"))
+    other = losses(run(small_run, tmp_path / "c", "--max-steps", "8", "--seed", "2"))
+    assert len(first) == 8
+    assert first == again
+    assert first != other
+
+
+def test_validating_more_often_does_not_change_the_training(small_run: list[str], tmp_path: Path) -> None:
+    seldom = run(small_run, tmp_path / "a", "--max-steps", "6")
+    often = run(small_run, tmp_path / "b", "--max-steps", "6", "--eval-steps", "2", "--save-steps", "3")
+    assert losses(seldom) == losses(often)
+    assert [record["step"] for record in often if "bleu" in record] == [2, 4, 6]
+
+
+def test_resumed_run_equals_the_uninterrupted_one(small_run: list[str], tmp_path: Path) -> None:
+    whole = run(small_run, tmp_path / "whole", "--max-steps", "30", "--save-steps", "10")
+    run(small_run, tmp_path / "parts", "--max-steps", "13", "--save-steps", "10")
+    resumed = run(small_run, tmp_path / "parts", "--max-steps", "30", "--save-steps", "10", "--resume")
+    assert [record["step"] for record in resumed if "loss" in record] == list(range(1, 31))
+    assert losses(resumed) == losses(whole)
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_resume_before_the_first_checkpoint_starts_anew(small_run: list[str], tmp_path: Path) -> None:
+    whole = run(small_run, tmp_path / "a", "--max-steps", "4")
+    folder = RunFolder(tmp_path / "a")
+    for step in folder.steps():
+        for file in step.iterdir():
+            file.unlink()
+        step.rmdir()
+    assert losses(run(small_run, tmp_path / "a", "--max-steps", "4", "--resume")) == losses(whole)
+
+
+def test_accumulation_gives_the_same_trajectory(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--dropout", "0", "--max-steps", "6"]
+    whole = losses(run(flags, tmp_path / "a"))
+    parts = losses(run(flags, tmp_path / "b", "--gradient-accumulation-steps", "3"))
+    assert parts == pytest.approx(whole, rel=1e-5)
+
+
+def test_more_settings_change_what_they_say(small_run: list[str], tmp_path: Path) -> None:
+    base = run(small_run, tmp_path / "base", "--max-steps", "4")
+    rates = [record["learning_rate"] for record in base if "loss" in record]
+    assert rates == pytest.approx([32**-0.5 * step * 20**-1.5 for step in (1, 2, 3, 4)])
+
+    peak = run(small_run, tmp_path / "peak", "--max-steps", "4", "--learning-rate", "0.02", "--warmup-steps", "2")
+    rates = [record["learning_rate"] for record in peak if "loss" in record]
+    assert rates == pytest.approx([0.01, 0.02, 0.02 * (2 / 3) ** 0.5, 0.02 * (2 / 4) ** 0.5])
+
+    # The first update's loss has seen no optimizer step yet, so only the loss and the data can change it.
+    smooth = losses(run(small_run, tmp_path / "smooth", "--max-steps", "1", "--label-smoothing-factor", "0"))
+    assert smooth[0] != losses(base)[0]
+    for number, flags in enumerate(
+        (
+            ["--max-grad-norm", "0.01"],
+            ["--adam-beta1", "0.5"],
+            ["--adam-beta2", "0.5"],
+            ["--adam-epsilon", "0.1"],
+            ["--mixed-precision", "bf16"],
+        )
+    ):
+        changed = losses(run(small_run, tmp_path / f"changed{number}", "--max-steps", "4", *flags))
+        if "bf16" not in flags:
+            assert changed[0] == losses(base)[0], flags
+        assert changed[3] != losses(base)[3], flags
+
+
+def test_limits_intervals_and_kept_checkpoints(small_run: list[str], tmp_path: Path) -> None:
+    flags = ["--num-train-epochs", "1", "--save-steps", "3", "--keep-checkpoints", "2", "--logging-steps", "5"]
+    records = run(small_run, tmp_path / "a", *flags)
+    last = records[-1]["step"]
+    assert [record["step"] for record in records if "loss" in record] == list(range(5, last + 1, 5))
+    assert records[-1]["epoch"] == 0
+    assert [folder.name for folder in RunFolder(tmp_path / "a").steps()] == [
+        f"step-{last - last % 3 - (0 if last % 3 else 3):06d}",
+        f"step-{last:06d}",
+    ]
+    started = time.monotonic()
+    run(small_run, tmp_path / "b", "--max-minutes", "0.02")
+    assert time.monotonic() - started < 30
+
+
+def test_every_parameter_moves(small_run: list[str], tmp_path: Path) -> None:
+    run(small_run, tmp_path / "a", "--max-steps", "2", "--save-steps", "1")
+    first, second = (load_file(folder / "model.safetensors") for folder in RunFolder(tmp_path / "a").steps())
+    assert all(not torch.equal(first[name], second[name]) for name in first)
+
+
+def test_run_folder_is_a_model_folder_of_the_best_update(small_run: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    flags = ["--max-steps", "9", "--eval-steps", "3", "--save-steps", "3", "--metric-for-best-model", "loss"]
+    records = run(small_run, folder, *flags)
+    validations = {record["step"]: record["validation_loss"] for record in records if "validation_loss" in record}
+    best = min(validations, key=validations.get)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    saved = load_file(folder / "checkpoints" / f"step-{best:06d}" / "model.safetensors")
+    assert all(torch.equal(parameter, saved[name]) for name, parameter in model.named_parameters())
+    assert AutoTokenizer.from_pretrained(folder)("Tom")["input_ids"][-1] == model.config.eos_token_id
+    assert model.generation_config.num_beams == 4
+    files = {file.name for file in folder.iterdir()}
+    model_files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert files == model_files | {"tokenizer_config.json", "training_args.yaml", "metrics.jsonl", "checkpoints"}
+
+
+def test_training_learns_more_than_word_frequencies(
+    small_run: list[str], corpus_files: dict[str, Path], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    flags = ["--max-steps", "400", "--learning-rate", "0.01", "--dropout", "0", "--label-smoothing-factor", "0"]
+    found = losses(run(small_run, tmp_path / "a", *flags))
+    targets = [line.split("\t")[1] for line in corpus_files["train"].read_text(encoding="utf-8").splitlines()]
+    counts = Counter(token for ids in tokenizer(targets)["input_ids"] for token in ids)
+    frequencies = [count / counts.total() for count in counts.values()]
+    # No model that ignores the context can go below the entropy of single tokens.
+    entropy = -sum(frequency * math.log(frequency) for frequency in frequencies)
+    assert sum(found[-20:]) / 20 < entropy - 1.5
+
+
+def test_average_is_the_mean_in_float64(small_run: list[str], tmp_path: Path) -> None:
+    run(small_run, tmp_path / "a", "--max-steps", "6", "--save-steps", "2")
+    steps = RunFolder(tmp_path / "a").steps()
+    loaded = [load_file(folder / "model.safetensors") for folder in steps[-2:]]
+    assert main(["average", str(tmp_path / "a"), "--last", "2", "--output", str(tmp_path / "mean")]) == 0
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
+    for name, parameter in model.named_parameters():
+        mean = (loaded[0][name].double() + loaded[1][name].double()) / 2
+        assert torch.equal(parameter, mean.float())
+    assert main(["average", str(tmp_path / "a"), "--output", str(tmp_path / "half"), "--dtype", "float16"]) == 2
+    flags = ["--last", "3", "--dtype", "float16"]
+    assert main(["average", str(tmp_path / "a"), "--output", str(tmp_path / "half"), *flags]) == 0
+    assert load_file(tmp_path / "half" / "model.safetensors")["model.encoder.embed_tokens.weight"].dtype == torch.half
+    with pytest.raises(InputError, match="no checkpoints"):
+        average_checkpoints([])
+
+
+def start(flags: list[str], folder: Path) -> subprocess.Popen:
+    """Start a long run in another process and wait for its second checkpoint."""
+    command = [sys.executable, "-m", "vaswani_transformer", "train", *flags, "--output-dir", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--max-steps", "100000", "--save-steps", "5"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 90
+    while len(RunFolder(folder).steps()) < 2:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_interruption_leaves_a_whole_checkpoint(how: signal.Signals, small_run: list[str], tmp_path: Path) -> None:
+    process = start(small_run, tmp_path / "a")
+    process.send_signal(how)
+    error = process.communicate(timeout=60)[1]
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "--resume" in error.splitlines()[-1]
+        assert "Traceback" not in error
+    last = int(RunFolder(tmp_path / "a").steps()[-1].name.split("-")[1])
+    records = run(small_run, tmp_path / "a", "--max-steps", str(last + 2), "--resume")
+    whole = run(small_run, tmp_path / "b", "--max-steps", str(last + 2))
+    assert losses(records) == losses(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--dropout", "0", "--max-steps", "20"]
+    one = losses(run(flags, tmp_path / "one"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "vaswani_transformer"]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    command += ["train", *flags, "--output-dir", str(tmp_path / "two")]
+    subprocess.run(command, check=True, env=environment, timeout=300)
+    records = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
+    assert losses(records) == pytest.approx(one, rel=1e-5)
+    expected, found = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.allclose(expected[name], found[name], atol=1e-5) for name in expected)

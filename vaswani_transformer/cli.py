@@ -1,0 +1,346 @@
+"""The command `vaswani-transformer`: train, translate, evaluate, average."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from .modeling_vaswani import VaswaniForConditionalGeneration
+    from .training import Evaluate
+    from .training_arguments import ArgumentParser, TranslationTrainingArguments
+
+MODEL_HELP = "A run folder, a model on the Hub, or the name of a checkpoint that ships with the package."
+
+
+@dataclass
+class Command:
+    """What a command is for, its parser, and what runs it and returns the exit code."""
+
+    summary: str
+    create_parser: Callable[[], ArgumentParser]
+    run: Callable[[list[str]], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        0; 2 for a mistake in what was given, told in one line; 130 after Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(usage())
+            return 0
+        if arguments[0] == "--version":
+            from . import __version__
+
+            print(f"vaswani-transformer {__version__}")
+            return 0
+        if arguments[0] not in COMMANDS:
+            from .training_arguments import nearest
+
+            raise InputError(
+                f"unknown command {arguments[0]}{nearest(arguments[0], COMMANDS)}; there are {', '.join(COMMANDS)}"
+            )
+        _quieten_libraries()
+        return COMMANDS[arguments[0]].run(arguments[1:])
+    except InputError as error:
+        print(f"vaswani-transformer: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has seen enough; Python's own flush at exit must not complain.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        print(f"vaswani-transformer: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vaswani-transformer: interrupted", file=sys.stderr)
+        return 130
+
+
+def usage() -> str:
+    """What `vaswani-transformer --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        "usage: vaswani-transformer COMMAND [options]\n\n"
+        "The Transformer of 2017 for translation.\n\n"
+        f"{commands}\n\n"
+        "`vaswani-transformer COMMAND --help` tells the options of one."
+    )
+
+
+def _quieten_libraries() -> None:
+    """No progress bars for loading and saving; the others only where a person sees them."""
+    import datasets
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+
+
+def _say(text: str) -> None:
+    """Tell the person who waits; results alone go to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return number
+
+
+def _create_training_parser() -> ArgumentParser:
+    from .training_arguments import create_training_parser
+
+    return create_training_parser()
+
+
+def train(arguments: list[str]) -> int:
+    """Train a model: corpora, tokenizer, model, loop."""
+    from .training_arguments import parse_training_arguments
+
+    settings = parse_training_arguments(arguments)
+
+    from accelerate.utils import broadcast_object_list
+    from transformers import AutoTokenizer
+
+    from .checkpoints import RunFolder
+    from .corpora import load_corpus, sentences, tokenize_corpus
+    from .tokenization import train_tokenizer
+    from .training import Trainer, TrainingInterrupted, build_model, create_accelerator
+
+    accelerator = create_accelerator(settings)
+    say = accelerator.on_main_process(_say)
+    folder = RunFolder(settings.output_dir)
+    folder.check(settings.resume)
+    languages = (settings.source_lang, settings.target_lang)
+    names = {"dataset_name": settings.dataset_name, "dataset_config_name": settings.dataset_config_name}
+    names |= {"source_lang": languages[0], "target_lang": languages[1], "seed": settings.seed}
+    train_text = load_corpus(settings.train_file or None, split=settings.train_split, **names)
+    validation_text = load_corpus(settings.validation_file or None, split=settings.validation_split, **names)
+
+    tokenizer = None
+    if settings.resume:
+        tokenizer = AutoTokenizer.from_pretrained(settings.output_dir)
+    elif accelerator.is_main_process:
+        vocab_size = settings.model_config().vocab_size
+        say(f"Learning a vocabulary of {vocab_size:,} byte pairs")
+        tokenizer = train_tokenizer(sentences(train_text, *languages), vocab_size)
+    tokenizer = broadcast_object_list([tokenizer])[0]
+
+    limits = {"max_length": settings.max_length, "max_length_ratio": settings.max_length_ratio}
+    train_pairs, report = tokenize_corpus(train_text, tokenizer, *languages, **limits, drop_duplicates=True)
+    validation_pairs, validation_report = tokenize_corpus(validation_text, tokenizer, *languages)
+    say(f"Training text: {report}")
+    say(f"Validation text: {validation_report}")
+    if not report.kept or not validation_report.kept:
+        raise InputError("no pairs are left after cleaning: look at the counts above, and at max_length")
+
+    score = None
+    if settings.eval_sentences:
+        held_out = validation_text.select(range(min(settings.eval_sentences, len(validation_text))))
+        sources, references = (list(sentences(held_out, language)) for language in languages)
+        score = _scorer(tokenizer, sources, references, settings)
+    model = build_model(settings, tokenizer)
+    trainer = Trainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
+    if accelerator.is_main_process and not settings.resume:
+        folder.create(asdict(settings), tokenizer)
+    accelerator.wait_for_everyone()
+    say(
+        f"Model: {model.num_parameters():,} parameters on {accelerator.num_processes} × {accelerator.device.type}, "
+        f"precision {accelerator.mixed_precision}"
+    )
+    try:
+        trainer.train()
+    except TrainingInterrupted:
+        say(f"Stopped after update {trainer.state.step}. To go on, give the same command with --resume.")
+        return 130
+    say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
+    return 0
+
+
+def _scorer(
+    tokenizer: PreTrainedTokenizerBase,
+    sources: list[str],
+    references: list[str],
+    settings: TranslationTrainingArguments,
+) -> Evaluate:
+    from .evaluation import score_translations
+    from .pipeline_vaswani import TranslationPipeline
+    from .translation import translate
+
+    def score(model: VaswaniForConditionalGeneration) -> dict[str, float]:
+        pipeline = TranslationPipeline(model, tokenizer=tokenizer, device=model.device)
+        predictions = list(translate(pipeline, sources, num_beams=settings.eval_num_beams))
+        scores = score_translations(predictions, references)
+        return {"bleu": scores["bleu"], "chrf++": scores["chrf++"]}
+
+    return score
+
+
+def _create_decoding_parser(name: str, description: str) -> ArgumentParser:
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(prog=f"vaswani-transformer {name}", description=description)
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("--num-beams", type=_positive, default=4, help="Width of the beam; 1 is greedy.")
+    parser.add_argument(
+        "--batch-tokens", type=_positive, default=2048, help="Most source positions in a batch, with padding."
+    )
+    return parser
+
+
+def _create_translation_parser() -> ArgumentParser:
+    parser = _create_decoding_parser(
+        "translate", "Translate UTF-8 text, a sentence a line: one line in, one line out, in order."
+    )
+    parser.add_argument("--input", metavar="FILE", help="Text to translate; standard input if not given.")
+    parser.add_argument("--output", metavar="FILE", help="Where to write; standard output if not given.")
+    return parser
+
+
+def translate(arguments: list[str]) -> int:
+    """Translate a file or standard input."""
+    options = _create_translation_parser().parse_strictly(arguments)
+
+    from contextlib import ExitStack
+
+    from .corpora import decode_lines, read_lines
+    from .translation import WINDOW, load_pipeline, translate
+
+    if options.input and options.output and Path(options.input).resolve() == Path(options.output).resolve():
+        raise InputError(f"{options.output}: is the input too; give another --output")
+    if options.input:
+        lines = iter(list(read_lines(Path(options.input))))
+    else:
+        lines = decode_lines(sys.stdin.buffer, "standard input")
+    pipeline = load_pipeline(options.model)
+    with ExitStack() as stack:
+        output = sys.stdout
+        if options.output:
+            output = stack.enter_context(open(options.output, "w", encoding="utf-8", newline="\n"))
+        else:
+            sys.stdout.reconfigure(encoding="utf-8")
+        # Who types wants an answer to each line.
+        window = 1 if not options.input and sys.stdin.isatty() else WINDOW
+        limits = {"batch_tokens": options.batch_tokens, "num_beams": options.num_beams}
+        for translation in translate(pipeline, lines, window=window, **limits):
+            print(translation, file=output, flush=window == 1)
+    return 0
+
+
+def _create_evaluation_parser() -> ArgumentParser:
+    parser = _create_decoding_parser(
+        "evaluate", "Translate a test set and score it with sacreBLEU's BLEU and chrF++, signatures included."
+    )
+    parser.add_argument("--test-file", nargs="+", metavar="FILE", help="A table of pairs, or a source and a target.")
+    parser.add_argument("--dataset-name", metavar="NAME", help="builtin:en-de, or a data set on the Hub.")
+    parser.add_argument("--dataset-config-name", metavar="NAME", help="Configuration of the Hub's data set.")
+    parser.add_argument("--test-split", default="test", metavar="NAME", help="Split of the data set.")
+    parser.add_argument("--source-lang", default="en", metavar="CODE", help="Source language.")
+    parser.add_argument("--target-lang", default="de", metavar="CODE", help="Target language.")
+    parser.add_argument("--json", metavar="FILE", help="Also write the scores to this file.")
+    return parser
+
+
+def evaluate(arguments: list[str]) -> int:
+    """Translate a test set and print its scores."""
+    options = _create_evaluation_parser().parse_strictly(arguments)
+
+    from .corpora import load_corpus, sentences
+    from .evaluation import score_translations
+    from .translation import load_pipeline, translate
+
+    corpus = load_corpus(
+        options.test_file,
+        dataset_name=options.dataset_name,
+        dataset_config_name=options.dataset_config_name,
+        split=options.test_split,
+        source_lang=options.source_lang,
+        target_lang=options.target_lang,
+    )
+    pipeline = load_pipeline(options.model)
+    started = time.monotonic()
+    limits = {"batch_tokens": options.batch_tokens, "num_beams": options.num_beams}
+    predictions = list(translate(pipeline, sentences(corpus, options.source_lang), **limits))
+    seconds = time.monotonic() - started
+    scores = score_translations(predictions, list(sentences(corpus, options.target_lang)))
+    print(f"BLEU    {scores['bleu']:.2f}  {scores['bleu_signature']}")
+    print(f"chrF++  {scores['chrf++']:.2f}  {scores['chrf++_signature']}")
+    print(f"{scores['sentences']:,} sentences, beam {options.num_beams}, {seconds:.1f} seconds")
+    if options.json:
+        record = {"model": options.model, "num_beams": options.num_beams, **scores, "seconds": round(seconds, 1)}
+        Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _create_averaging_parser() -> ArgumentParser:
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="vaswani-transformer average",
+        description="Save the mean of a run's last checkpoints (section 6.1 of the paper) as a model folder.",
+    )
+    parser.add_argument("run", metavar="RUN", help="A run folder.")
+    parser.add_argument("--last", type=_positive, default=5, help="How many of the newest checkpoints.")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="New folder for the averaged model.")
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "float16", "bfloat16"], help="Precision on disk."
+    )
+    return parser
+
+
+def average(arguments: list[str]) -> int:
+    """Save the mean of a run's last checkpoints as a model folder."""
+    options = _create_averaging_parser().parse_strictly(arguments)
+
+    import torch
+
+    from .checkpoints import RunFolder, average_checkpoints
+    from .translation import load_model
+
+    output = Path(options.output)
+    if output.exists():
+        raise InputError(f"{output}: exists already; choose another --output")
+    steps = RunFolder(options.run).steps()
+    if len(steps) < options.last:
+        raise InputError(f"{options.run}: has {len(steps)} checkpoints, --last {options.last} asks for more")
+    steps = steps[-options.last :]
+    model, tokenizer = load_model(options.run)
+    weights = average_checkpoints(steps)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    model.to(getattr(torch, options.dtype)).save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    _say(f"The mean of {', '.join(step.name for step in steps)} is in {output}")
+    return 0
+
+
+COMMANDS = {
+    "train": Command("train a model on parallel text", _create_training_parser, train),
+    "translate": Command("translate lines of text", _create_translation_parser, translate),
+    "evaluate": Command("score translations of a test set: BLEU and chrF++", _create_evaluation_parser, evaluate),
+    "average": Command("average the last checkpoints of a run", _create_averaging_parser, average),
+}

@@ -1,0 +1,714 @@
+"""The 2017 Transformer ("Attention Is All You Need", https://arxiv.org/abs/1706.03762) in PyTorch.
+
+Reads from top to bottom as the paper builds it: positions and embeddings, attention, feed-forward, layers,
+stacks, models. Where the paper is silent this follows the code of its authors (tensor2tensor's
+`transformer_base_v1`); each deviation is stated where it happens. Shapes in the docstrings are
+`(batch, length, d_model)` unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_vaswani import VaswaniConfig
+from .generation_vaswani import VaswaniGenerationMixin
+
+logger = logging.get_logger(__name__)
+
+# tensor2tensor's; the paper does not say.
+LAYER_NORM_EPS = 1e-6
+# The smoothed loss works on this many logits at a time (16 MiB in float32), which fits a CPU's cache.
+LOGITS_PER_CHUNK = 2**22
+
+
+def shift_tokens_right(labels: torch.Tensor, pad_token_id: int, decoder_start_token_id: int) -> torch.Tensor:
+    """Decoder inputs for `labels` (batch, length): the start token, then all but the last label.
+
+    Ignored labels (-100) become padding, which no earlier position attends to.
+    """
+    shifted = labels.new_empty(labels.shape)
+    shifted[:, 1:] = labels[:, :-1]
+    shifted[:, 0] = decoder_start_token_id
+    return shifted.masked_fill_(shifted == -100, pad_token_id)
+
+
+class VaswaniSinusoidalPositionalEncoding(nn.Module):
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) the cosine of the same angle.
+
+    Computed for the positions asked for, so any length works and nothing is stored in a checkpoint.
+    Deviates from tensor2tensor, which concatenates the sines and the cosines and spaces the wavelengths by
+    d_model/2 - 1: this is the paper's formula.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, position_ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Encodings (length, d_model) in `dtype` of `position_ids` (length,)."""
+        # A half-precision angle would be off by whole radians at position 1,000.
+        precise = torch.promote_types(dtype, torch.float32)
+        even = torch.arange(0, self.d_model, 2, device=position_ids.device, dtype=precise)
+        frequencies = torch.exp(even * (-math.log(10000.0) / self.d_model))
+        angles = position_ids.to(precise)[:, None] * frequencies
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
+
+
+class VaswaniLearnedPositionalEncoding(nn.Embedding):
+    """Row (E) of table 3: one learned vector for each position up to `max_position_embeddings`."""
+
+    def forward(self, position_ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Encodings (length, d_model) in `dtype` of `position_ids` (length,)."""
+        return super().forward(position_ids).to(dtype)
+
+
+class VaswaniEmbeddings(nn.Module):
+    """Sum of the scaled token embeddings (section 3.4) and the positions (3.5), with dropout (5.4)."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.d_model)
+        self.dropout = config.dropout
+        if config.positional_encoding == "learned":
+            self.positions = VaswaniLearnedPositionalEncoding(config.max_position_embeddings, config.d_model)
+        else:
+            self.positions = VaswaniSinusoidalPositionalEncoding(config.d_model)
+
+    def forward(self, inputs_embeds: torch.Tensor, first_position: int | torch.Tensor = 0) -> torch.Tensor:
+        """Hidden states for token embeddings `inputs_embeds` that begin at `first_position`."""
+        length = inputs_embeds.shape[1]
+        if isinstance(self.positions, nn.Embedding) and isinstance(first_position, int):
+            table_size = self.positions.num_embeddings
+            if first_position + length > table_size:
+                raise ValueError(
+                    f"the learned positions end at {table_size} (max_position_embeddings), got a sequence of "
+                    f"{first_position + length} tokens; cut it, or train with sinusoidal positions"
+                )
+        position_ids = torch.arange(length, device=inputs_embeds.device) + first_position
+        hidden_states = inputs_embeds * self.scale + self.positions(position_ids, inputs_embeds.dtype)
+        return F.dropout(hidden_states, p=self.dropout, training=self.training)
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Equation 1: softmax(Q K^T / sqrt(d_k)) V.
+
+    Queries, keys and values are (batch, heads, length, head_dim), the additive `attention_mask`
+    (batch, 1, query length, key length). Returns (batch, query length, heads, head_dim) and the weights
+    (batch, heads, query length, key length).
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.softmax(scores, dim=-1)
+    weights = F.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class VaswaniAttention(nn.Module):
+    """Section 3.2.2: multi-head attention, over the states themselves or over the encoder's output."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int | None = None, is_causal: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        self.scaling = config.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        inner = config.num_attention_heads * config.head_dim
+        self.q_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.out_proj = nn.Linear(inner, config.d_model, bias=config.attention_bias)
+
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch, length, heads * head_dim) to (batch, heads, length, head_dim)."""
+        return states.view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        key_value_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend from `hidden_states` to `key_value_states`, or to themselves where those are `None`.
+
+        Returns the output, of the shape of `hidden_states`, and the weights
+        (batch, heads, query length, key length) where the attention back end gives them.
+        """
+        query = self.split_heads(self.q_proj(hidden_states))
+        is_cross_attention = key_value_states is not None
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            if is_cross_attention:
+                cache = past_key_values.cross_attention_cache
+            else:
+                cache = past_key_values.self_attention_cache
+
+        if is_cross_attention and cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            # The encoder's keys and values do not change from one target position to the next.
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            states = key_value_states if is_cross_attention else hidden_states
+            key, value = self.split_heads(self.k_proj(states)), self.split_heads(self.v_proj(states))
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                if is_cross_attention:
+                    past_key_values.is_updated[self.layer_idx] = True
+
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, weights = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return self.out_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
+
+
+class VaswaniFeedForward(nn.Module):
+    """Section 3.3, equation 2: max(0, x W_1 + b_1) W_2 + b_2."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.d_model, config.d_ff)
+        self.fc2 = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACT2FN[config.activation_function]
+        self.dropout = config.activation_dropout
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Apply the two layers to each position on its own."""
+        hidden_states = self.activation(self.fc1(hidden_states))
+        hidden_states = F.dropout(hidden_states, p=self.dropout, training=self.training)
+        return self.fc2(hidden_states)
+
+
+class VaswaniSublayerConnection(nn.LayerNorm):
+    """Sections 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))).
+
+    With `norm_first` the norm moves to the sublayer's input, x + Dropout(Sublayer(LayerNorm(x))): the option
+    that the paper does not have.
+    """
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config.d_model, eps=LAYER_NORM_EPS)
+        self.norm_first = config.norm_first
+        self.dropout = config.dropout
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Run `sublayer` inside the residual connection."""
+        if self.norm_first:
+            output = sublayer(super().forward(hidden_states))
+            return hidden_states + F.dropout(output, p=self.dropout, training=self.training)
+        output = F.dropout(sublayer(hidden_states), p=self.dropout, training=self.training)
+        return super().forward(hidden_states + output)
+
+
+class VaswaniEncoderLayer(GradientCheckpointingLayer):
+    """Section 3.1: self-attention, then a feed-forward network, each inside a sublayer connection."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx)
+        self.self_attn_layer_norm = VaswaniSublayerConnection(config)
+        self.feed_forward = VaswaniFeedForward(config)
+        self.final_layer_norm = VaswaniSublayerConnection(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """States after the layer, of the shape of `hidden_states`."""
+        hidden_states = self.self_attn_layer_norm(
+            hidden_states, lambda states: self.self_attn(states, attention_mask=attention_mask, **kwargs)[0]
+        )
+        return self.final_layer_norm(hidden_states, self.feed_forward)
+
+
+class VaswaniDecoderLayer(GradientCheckpointingLayer):
+    """Section 3.1: masked self-attention, attention over the encoder's output, then a feed-forward network."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx, is_causal=True)
+        self.self_attn_layer_norm = VaswaniSublayerConnection(config)
+        self.encoder_attn = VaswaniAttention(config, layer_idx)
+        self.encoder_attn_layer_norm = VaswaniSublayerConnection(config)
+        self.feed_forward = VaswaniFeedForward(config)
+        self.final_layer_norm = VaswaniSublayerConnection(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """States after the layer, of the shape of `hidden_states`."""
+        hidden_states = self.self_attn_layer_norm(
+            hidden_states,
+            lambda states: self.self_attn(
+                states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
+            )[0],
+        )
+        hidden_states = self.encoder_attn_layer_norm(
+            hidden_states,
+            lambda states: self.encoder_attn(
+                states,
+                key_value_states=encoder_hidden_states,
+                attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                **kwargs,
+            )[0],
+        )
+        return self.final_layer_norm(hidden_states, self.feed_forward)
+
+
+class VaswaniPreTrainedModel(PreTrainedModel):
+    """Base class: initialisation, loading and saving."""
+
+    config: VaswaniConfig
+    config_class = VaswaniConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    _no_split_modules = ("VaswaniEncoderLayer", "VaswaniDecoderLayer")
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Embeddings N(0, d_model^-0.5) with a zero row for padding, other matrices Glorot uniform.
+
+        Post-norm does not train without this; the paper does not give it, tensor2tensor does.
+        """
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+
+class VaswaniEncoder(VaswaniPreTrainedModel):
+    """Section 3.1: the stack of encoder layers over the embedded source."""
+
+    _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}  # noqa: RUF012
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embeddings = VaswaniEmbeddings(config)
+        self.layers = nn.ModuleList([VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.norm_first else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Encode `input_ids` (batch, length) or `inputs_embeds`, not yet scaled by sqrt(d_model)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        hidden_states = self.embeddings(inputs_embeds)
+        attention_mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.layer_norm(hidden_states))
+
+
+class VaswaniDecoder(VaswaniPreTrainedModel):
+    """Section 3.1: the stack of decoder layers over the target so far and the encoder's output."""
+
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": VaswaniDecoderLayer,
+        "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embeddings = VaswaniEmbeddings(config)
+        self.layers = nn.ModuleList([VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.norm_first else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode `input_ids` (batch, length) or `inputs_embeds`, after what `past_key_values` holds."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("pass exactly one of decoder_input_ids and decoder_inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        first_position = past_key_values.get_seq_length() if past_key_values is not None else 0
+        hidden_states = self.embeddings(inputs_embeds, first_position)
+        attention_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=getattr(past_key_values, "self_attention_cache", past_key_values),
+        )
+        encoder_attention_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask,
+                encoder_hidden_states,  # positional, as gradient checkpointing wants it
+                encoder_attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
+        )
+
+
+class VaswaniModel(VaswaniPreTrainedModel):
+    """Encoder and decoder without the output projection."""
+
+    _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.encoder = VaswaniEncoder(config)
+        self.decoder = VaswaniDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The source embedding, which is also the target's where they are tied."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the source embedding, and the target's with it where they are tied."""
+        self.encoder.embed_tokens = value
+        if self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = value
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        # One vocabulary serves both sides, so an untied target embedding follows the source's size.
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        if not self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = self._get_resized_embeddings(
+                self.decoder.embed_tokens, embeddings.num_embeddings
+            )
+        return embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        """States of the decoder (batch, target length, d_model) for a source and a target.
+
+        Args:
+            input_ids: Source tokens (batch, source length).
+            attention_mask: 1 for a source token, 0 for padding.
+            decoder_input_ids: Target tokens (batch, target length), beginning with `decoder_start_token_id`.
+            decoder_attention_mask: 1 for a target token, 0 for padding.
+            encoder_outputs: The encoder's output, where it is known already.
+            past_key_values: Keys and values of earlier target positions.
+            inputs_embeds: Source embeddings in place of `input_ids`, not yet scaled by sqrt(d_model).
+            decoder_inputs_embeds: Target embeddings in place of `decoder_input_ids`, likewise.
+            use_cache: Whether to return `past_key_values`.
+            **kwargs: transformers' common arguments (`output_attentions`, `output_hidden_states`, ...).
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class SmoothedCrossEntropy(torch.autograd.Function):
+    """Summed cross-entropy against smoothed targets that holds a chunk of the logits at a time.
+
+    The target distribution of tensor2tensor: 1 - epsilon for the label y and epsilon / (V - 1) for each of
+    the V - 1 other classes (section 5.4), so the loss of one position is
+    -(1 - epsilon) log p(y) - epsilon / (V - 1) * sum over k != y of log p(k).
+    Deviates from tensor2tensor in not subtracting the constant entropy of that distribution.
+    The gradient, p - q, is taken while a chunk's logits are at hand, so nothing is computed twice and nothing
+    of size V is kept for the backward pass but the gradient of the projection itself.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, epsilon: float
+    ) -> torch.Tensor:
+        """Loss summed over `states` (positions, d_model) against `labels` (positions,); `weight` (V, d_model)."""
+        vocab_size = weight.shape[0]
+        others = epsilon / (vocab_size - 1) if vocab_size > 1 else 0.0
+        extra = 1.0 - epsilon - others
+        needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        precise = torch.promote_types(states.dtype, torch.float32)
+        loss = states.new_zeros((), dtype=precise)
+        states_gradient = torch.empty_like(states) if needs_gradient else None
+        weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else None
+        rows = max(1, LOGITS_PER_CHUNK // vocab_size)
+        for start in range(0, len(states), rows):
+            chunk, target = states[start : start + rows], labels[start : start + rows, None]
+            log_probabilities = F.log_softmax(torch.matmul(chunk, weight.t()), dim=-1, dtype=precise)
+            loss -= extra * log_probabilities.gather(1, target).sum() + others * log_probabilities.sum()
+            if needs_gradient:
+                gradient = log_probabilities.exp_().sub_(others)
+                gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
+                gradient = gradient.to(states.dtype)
+                torch.matmul(gradient, weight, out=states_gradient[start : start + rows])
+                weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
+        if needs_gradient:
+            ctx.save_for_backward(states_gradient, weight_gradient.to(weight.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, loss_gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Scale the gradients that `forward` took."""
+        states_gradient, weight_gradient = ctx.saved_tensors
+        return (
+            states_gradient * loss_gradient.to(states_gradient.dtype),
+            weight_gradient * loss_gradient.to(weight_gradient.dtype),
+            None,
+            None,
+        )
+
+
+def smoothed_cross_entropy(
+    hidden_states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, epsilon: float
+) -> torch.Tensor:
+    """[`SmoothedCrossEntropy`] summed over the positions of `labels` that are not -100.
+
+    Args:
+        hidden_states: Decoder states (batch, length, d_model).
+        weight: Output projection (vocab_size, d_model).
+        labels: Target tokens (batch, length), -100 where there is none; those get no logits.
+        epsilon: The label smoothing, from 0 to below 1.
+
+    Raises:
+        ValueError: If `epsilon` lies outside its range.
+    """
+    if not 0 <= epsilon < 1:
+        raise ValueError(f"label_smoothing must be at least 0 and below 1, got {epsilon}")
+    positions = labels.flatten().ne(-100).nonzero().squeeze(1)
+    states = hidden_states.flatten(0, 1).index_select(0, positions)
+    device_type = states.device.type
+    if torch.is_autocast_enabled(device_type):
+        dtype = torch.get_autocast_dtype(device_type)
+        states, weight = states.to(dtype), weight.to(dtype)
+    with torch.autocast(device_type, enabled=False):
+        return SmoothedCrossEntropy.apply(states, weight, labels.flatten()[positions], epsilon)
+
+
+class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
+    """The whole model: encoder, decoder and the output projection, tied to the embeddings (section 3.4)."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.model = VaswaniModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.post_init()
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        self.model.decoder.embed_tokens = self._get_resized_embeddings(
+            self.model.decoder.embed_tokens, embeddings.num_embeddings
+        )
+        return embeddings
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Decoder inputs for `labels`, as transformers' collators ask for them."""
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        label_smoothing: float | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        """Logits (batch, target length, vocab_size), and the loss where `labels` are given.
+
+        Args:
+            input_ids: Source tokens (batch, source length).
+            attention_mask: 1 for a source token, 0 for padding.
+            decoder_input_ids: Target tokens (batch, target length); made from `labels` where they are absent.
+            decoder_attention_mask: 1 for a target token, 0 for padding.
+            encoder_outputs: The encoder's output, where it is known already.
+            past_key_values: Keys and values of earlier target positions.
+            inputs_embeds: Source embeddings in place of `input_ids`, not yet scaled by sqrt(d_model).
+            decoder_inputs_embeds: Target embeddings in place of `decoder_input_ids`, likewise.
+            labels: Target tokens to predict (batch, target length), -100 where there is none.
+            use_cache: Whether to return `past_key_values`.
+            label_smoothing: `None` gives the plain cross-entropy and the logits. A number from 0 to below 1
+                gives the loss of [`SmoothedCrossEntropy`] and no logits, which saves their memory: training
+                asks for it.
+            num_items_in_batch: Divides the summed loss, where the mean runs over more than this call's labels
+                (gradient accumulation, several devices); `None` is the number of this call's labels.
+            **kwargs: transformers' common arguments (`output_attentions`, `output_hidden_states`, ...).
+
+        Raises:
+            ValueError: If `label_smoothing` comes without `labels`, or lies outside its range.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        elif label_smoothing is not None:
+            raise ValueError("label_smoothing needs labels")
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        loss = logits = None
+        if label_smoothing is None:
+            logits = self.lm_head(outputs.last_hidden_state)
+            if labels is not None:
+                loss = F.cross_entropy(
+                    logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32)),
+                    labels.flatten().to(logits.device),
+                    reduction="sum",
+                )
+        else:
+            loss = smoothed_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, labels, label_smoothing)
+        if loss is not None:
+            loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+__all__ = ["VaswaniForConditionalGeneration", "VaswaniModel", "VaswaniPreTrainedModel"]

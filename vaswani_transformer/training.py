@@ -1,0 +1,303 @@
+"""The training loop, on Accelerate."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
+from .checkpoints import RunFolder, TrainingState
+from .corpora import pair_lengths
+from .errors import InputError
+from .modeling_vaswani import VaswaniForConditionalGeneration
+from .optimization import create_optimizer, learning_rate_at
+from .training_arguments import TranslationTrainingArguments
+
+Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
+
+
+class TrainingInterrupted(Exception):  # noqa: N818 - no error: the user asked for it
+    """Ctrl-C: the run stopped between two updates, with its last checkpoint whole."""
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """A list that the first Ctrl-C fills, so that the loop can stop between two updates; a second one kills."""
+    signals: list[int] = []
+
+    def note(signal_number: int, frame: object) -> None:
+        signals.append(signal_number)
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield signals
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, previous)
+
+
+def resolve_mixed_precision(mixed_precision: str) -> str:
+    """`auto` as bf16 where the hardware multiplies in it (GPUs from Ampere on, CPUs with AVX512-BF16 or AMX)."""
+    if mixed_precision != "auto":
+        return mixed_precision
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no"
+    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "no"
+
+
+def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
+    """Accelerate's view of the devices that it was launched on, in the arguments' precision."""
+    return Accelerator(mixed_precision=resolve_mixed_precision(arguments.mixed_precision))
+
+
+class Trainer:
+    """Trains a model on encoded pairs by the paper's recipe (section 5).
+
+    Args:
+        arguments: The settings.
+        accelerator: From [`create_accelerator`].
+        model: From [`build_model`].
+        tokenizer: Saved beside the model.
+        train_dataset: Encoded pairs, from `tokenize_corpus`.
+        validation_dataset: Encoded pairs for the validation loss.
+        evaluate: Scores translations of the model, for example `{"bleu": 27.3}`; called at each validation.
+    """
+
+    def __init__(
+        self,
+        arguments: TranslationTrainingArguments,
+        accelerator: Accelerator,
+        model: VaswaniForConditionalGeneration,
+        tokenizer: PreTrainedTokenizerBase,
+        train_dataset: Dataset,
+        validation_dataset: Dataset,
+        evaluate: Evaluate | None = None,
+    ) -> None:
+        self.arguments = arguments
+        self.tokenizer = tokenizer
+        self.evaluate = evaluate
+        self.train_dataset = train_dataset
+        self.validation_dataset = validation_dataset
+        self.folder = RunFolder(arguments.output_dir)
+        self.collate = TranslationCollator(model.config.pad_token_id)
+        self.accelerator = accelerator
+        if accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16":
+            # The fused kernel's backward pass in bf16 is several times slower on a CPU than plain products.
+            model.set_attn_implementation("eager")
+        self.sampler = TokenBatchSampler(
+            pair_lengths(train_dataset),
+            arguments.batch_tokens,
+            parts=accelerator.num_processes * arguments.gradient_accumulation_steps,
+            seed=arguments.seed,
+        )
+        betas = (arguments.adam_beta1, arguments.adam_beta2)
+        optimizer = create_optimizer(model, betas, arguments.adam_epsilon)
+        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        self.state = TrainingState()
+
+    @property
+    def bare_model(self) -> VaswaniForConditionalGeneration:
+        """The model without Accelerate's wrapping."""
+        return self.accelerator.unwrap_model(self.model)
+
+    def train(self) -> Path:
+        """Train until the first of the arguments' limits.
+
+        Returns:
+            The run folder, which holds the best model.
+
+        Raises:
+            TrainingInterrupted: On Ctrl-C, after a checkpoint of the last whole update.
+            InputError: If the loss is no longer finite.
+        """
+        arguments, main = self.arguments, self.accelerator.is_main_process
+        if arguments.resume:
+            self.state = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer)
+        started = time.monotonic() - self.state.seconds
+        batches = self.sampler.epoch(self.state.epoch)
+        limit = self._last_step(len(batches))
+        progress = tqdm(
+            total=limit,
+            initial=self.state.step,
+            desc="Training",
+            unit="update",
+            disable=not main,
+            mininterval=0.5 if sys.stderr.isatty() else 30,
+        )
+        window_loss = window_tokens = 0.0
+        window_started = time.monotonic()
+        self.model.train()
+        with interruptible() as interrupted:
+            while not self._finished(limit, time.monotonic() - started):
+                if interrupted:
+                    self._save_checkpoint()
+                    progress.close()
+                    raise TrainingInterrupted
+                if self.state.batch == len(batches):
+                    self.state.epoch, self.state.batch = self.state.epoch + 1, 0
+                    batches = self.sampler.epoch(self.state.epoch)
+                loss, tokens = self._update(batches[self.state.batch])
+                self.state.batch += 1
+                self.state.step += 1
+                self.state.seconds = time.monotonic() - started
+                window_loss, window_tokens = window_loss + loss * tokens, window_tokens + tokens
+                progress.update()
+                if self.state.step % arguments.logging_steps == 0:
+                    speed = window_tokens / (time.monotonic() - window_started)
+                    mean_loss = window_loss / window_tokens
+                    if not math.isfinite(mean_loss):
+                        raise InputError(
+                            f"the loss is {mean_loss} at step {self.state.step}; lower learning_rate, raise "
+                            "warmup_steps or set max_grad_norm, and start again from the last checkpoint"
+                        )
+                    self._record(loss=mean_loss, learning_rate=self._rate(), target_tokens_per_second=speed)
+                    left = self._minutes_left(limit)
+                    progress.set_postfix_str(
+                        f"loss {mean_loss:.3f}, lr {self._rate():.2e}, {speed:,.0f} target tokens/s, {left}",
+                        refresh=False,
+                    )
+                    window_loss, window_tokens, window_started = 0.0, 0.0, time.monotonic()
+                if self.state.step % arguments.eval_steps == 0:
+                    pause = time.monotonic()
+                    self._validate(progress)
+                    window_started += time.monotonic() - pause
+                if self.state.step % arguments.save_steps == 0:
+                    self._save_checkpoint()
+        if self.state.step % arguments.eval_steps:
+            self._validate(progress)
+        if self.state.step % arguments.save_steps:
+            self._save_checkpoint()
+        progress.close()
+        return self.folder.path
+
+    def _update(self, parts: list) -> tuple[float, int]:
+        """One update on the parts of a batch that are this process's; the global loss and its target tokens."""
+        accelerator, arguments = self.accelerator, self.arguments
+        tokens = int(sum(self.sampler.lengths[part, 1].sum() for part in parts))
+        own = parts[accelerator.process_index :: accelerator.num_processes]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(self.state.step + 1)
+        total = torch.zeros((), device=accelerator.device)
+        for number, part in enumerate(own, 1):
+            columns = self.train_dataset[part]
+            inputs = self.collate(columns["input_ids"], columns["labels"])
+            inputs = {name: value.to(accelerator.device) for name, value in inputs.items()}
+            with nullcontext() if number == len(own) else accelerator.no_sync(self.model):
+                # The mean runs over the target tokens of the whole update. DDP averages over the processes, so
+                # each counts its own part as many times as there are processes.
+                loss = self.model(
+                    **inputs, label_smoothing=arguments.label_smoothing_factor, num_items_in_batch=tokens
+                ).loss
+                accelerator.backward(loss * accelerator.num_processes)
+            total += loss.detach()
+        if arguments.max_grad_norm:
+            accelerator.clip_grad_norm_(self.model.parameters(), arguments.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return accelerator.reduce(total).item(), tokens
+
+    @torch.no_grad()
+    def _validation_loss(self) -> float:
+        """Cross-entropy of a target token of the validation pairs, without smoothing."""
+        lengths = pair_lengths(self.validation_dataset)
+        order = lengths.max(axis=1).argsort(kind="stable")
+        loss = tokens = 0.0
+        self.model.eval()
+        for batch in batches_by_tokens(lengths, order, self.arguments.batch_tokens):
+            columns = self.validation_dataset[batch]
+            inputs = self.collate(columns["input_ids"], columns["labels"])
+            inputs = {name: value.to(self.accelerator.device) for name, value in inputs.items()}
+            loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
+            tokens += int(lengths[batch, 1].sum())
+        self.model.train()
+        return loss / tokens
+
+    def _validate(self, progress: tqdm) -> None:
+        """Record the validation loss and scores, and save the model where it is the best so far."""
+        scores: dict[str, float] = {"validation_loss": self._validation_loss()}
+        if self.evaluate is not None and self.accelerator.is_main_process:
+            self.model.eval()
+            # Validating more or less often must not change the training, so it draws from no generator of its.
+            with torch.random.fork_rng():
+                scores.update(self.evaluate(self.bare_model))
+            self.model.train()
+        if self.accelerator.is_main_process:
+            self._record(**scores)
+            use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
+            score = scores["bleu"] if use_bleu else -scores["validation_loss"]
+            best = self.state.best_score is None or score > self.state.best_score
+            if best:
+                self.state.best_score, self.state.best_step = score, self.state.step
+                self.folder.save_best(self.bare_model, self.tokenizer)
+            text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in scores.items())
+            progress.write(f"step {self.state.step}: {text}{' (best so far)' if best else ''}", file=sys.stderr)
+        self.accelerator.wait_for_everyone()
+
+    def _save_checkpoint(self) -> None:
+        if self.accelerator.is_main_process:
+            optimizer = self.optimizer.optimizer
+            self.folder.save_checkpoint(self.bare_model, optimizer, self.state, self.arguments.keep_checkpoints)
+        self.accelerator.wait_for_everyone()
+
+    def _record(self, **values: Any) -> None:
+        if self.accelerator.is_main_process:
+            place = {"step": self.state.step, "epoch": self.state.epoch, "seconds": round(self.state.seconds, 1)}
+            self.folder.record(**place, **values)
+
+    def _rate(self, step: int | None = None) -> float:
+        arguments = self.arguments
+        step = self.state.step if step is None else step
+        return learning_rate_at(step, self.bare_model.config.d_model, arguments.warmup_steps, arguments.learning_rate)
+
+    def _last_step(self, batches_per_epoch: int) -> int | None:
+        limits = []
+        if self.arguments.max_steps is not None:
+            limits.append(self.arguments.max_steps)
+        if self.arguments.num_train_epochs is not None:
+            limits.append(max(1, round(self.arguments.num_train_epochs * batches_per_epoch)))
+        return min(limits) if limits else None
+
+    def _finished(self, limit: int | None, seconds: float) -> bool:
+        minutes = self.arguments.max_minutes
+        over = minutes is not None and seconds >= 60 * minutes
+        if self.accelerator.num_processes > 1 and minutes is not None:
+            # The clocks differ by process, and all must stop at the same update: the first to run out decides.
+            over = bool(self.accelerator.reduce(torch.tensor(float(over), device=self.accelerator.device)).item())
+        return over or (limit is not None and self.state.step >= limit)
+
+    def _minutes_left(self, limit: int | None) -> str:
+        left = []
+        if limit is not None:
+            left.append(self.state.seconds / self.state.step * (limit - self.state.step))
+        if self.arguments.max_minutes is not None:
+            left.append(60 * self.arguments.max_minutes - self.state.seconds)
+        return f"{max(0.0, min(left)) / 60:.0f} min left"
+
+
+def build_model(
+    arguments: TranslationTrainingArguments, tokenizer: PreTrainedTokenizerBase
+) -> VaswaniForConditionalGeneration:
+    """A freshly initialised model for `arguments` and `tokenizer`, drawn from the arguments' seed."""
+    set_seed(arguments.seed)
+    config = arguments.model_config()
+    config.vocab_size = len(tokenizer)
+    model = VaswaniForConditionalGeneration(config)
+    model.generation_config.update(num_beams=4, length_penalty=0.6)
+    return model

@@ -1,0 +1,138 @@
+"""Loading a model and translating many sentences: sorted by length, batched by tokens, returned in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+
+from .batching import batches_by_tokens
+from .configuration_vaswani import VaswaniConfig
+from .errors import InputError
+from .modeling_vaswani import VaswaniForConditionalGeneration
+from .pipeline_vaswani import TranslationPipeline
+
+logger = logging.getLogger(__name__)
+
+# Sentences that are sorted together: enough to fill batches of one length.
+WINDOW = 4096
+# The checkpoints that ship with the package, a folder each.
+PRETRAINED = Path(__file__).parent / "pretrained"
+
+
+def translate(
+    pipeline: TranslationPipeline,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 2048,
+    window: int = WINDOW,
+    **generate_kwargs: Any,
+) -> Iterator[str]:
+    """Yield one translation, without line breaks, for each sentence, in order.
+
+    A sentence of nothing but white space gives an empty translation. A sentence longer than the model's
+    `max_position_embeddings`, the longest that it saw in training, is cut to that length with a warning.
+
+    Args:
+        pipeline: Translates.
+        sentences: Any number of sentences.
+        batch_tokens: Most source positions in a batch, padding included.
+        window: Sentences read, and sorted by length, before the first is translated.
+        **generate_kwargs: Arguments of `generate()`.
+    """
+    sentences = iter(sentences)
+    first = 1
+    while chunk := list(islice(sentences, window)):
+        yield from _translate_window(pipeline, chunk, first, batch_tokens, generate_kwargs)
+        first += len(chunk)
+
+
+def _translate_window(
+    pipeline: TranslationPipeline, sentences: list[str], first: int, batch_tokens: int, generate_kwargs: dict[str, Any]
+) -> list[str]:
+    translations = [""] * len(sentences)
+    filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
+    if not filled:
+        return translations
+    longest = pipeline.model.config.max_position_embeddings
+    lengths = np.array([len(ids) for ids in pipeline.tokenizer([sentences[i] for i in filled])["input_ids"]])
+    for index, length in zip(filled, lengths, strict=True):
+        if length > longest:
+            logger.warning(
+                f"sentence {first + index}: cut from {length:,} to {longest:,} tokens, the longest that the model "
+                "was trained on"
+            )
+    lengths = lengths.clip(max=longest)[:, None]
+    order = np.argsort(-lengths[:, 0], kind="stable")
+    for batch in batches_by_tokens(lengths, order, batch_tokens):
+        chosen = [filled[position] for position in batch]
+        results = pipeline(
+            [sentences[index] for index in chosen],
+            batch_size=len(chosen),
+            truncation=True,
+            max_source_length=longest,
+            **generate_kwargs,
+        )
+        for index, result in zip(chosen, results, strict=True):
+            translations[index] = " ".join(result[0]["translation_text"].split())
+    return translations
+
+
+def load_model(name: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+    """Load a run folder, a model on the Hub, or a checkpoint that ships with the package.
+
+    Half-precision weights are brought to float32.
+
+    Raises:
+        InputError: If there is no such model, or a part of it is missing, damaged or of another kind.
+    """
+    shipped = PRETRAINED / name
+    folder = Path(name) if Path(name).is_dir() else shipped if shipped.is_dir() else None
+    if folder is None and (name.count("/") > 1 or name.startswith((".", "/")) or Path(name).exists()):
+        raise InputError(f"{name}: no such model folder")
+    if folder is not None:
+        for file, what in (
+            ("config.json", "configuration"),
+            ("tokenizer.json", "tokenizer"),
+            ("model.safetensors", "weights"),
+        ):
+            if not (folder / file).is_file():
+                raise InputError(f"{folder}: no {file}, the model's {what}; a model folder needs one")
+    source = str(folder or name)
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if not isinstance(config, VaswaniConfig):
+            raise InputError(f"{name}: expected a model of type {VaswaniConfig.model_type}, found {config.model_type}")
+        model = VaswaniForConditionalGeneration.from_pretrained(source, config=config, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except InputError:
+        raise
+    except SafetensorError as error:
+        raise InputError(f"{name}: model.safetensors is damaged ({error}); copy or download it again") from error
+    except (OSError, ValueError, KeyError) as error:
+        found = " ".join(str(error).split())
+        if folder is not None:
+            raise InputError(f"{name}: the model cannot be loaded ({found})") from error
+        known = (
+            ", ".join(sorted(path.name for path in PRETRAINED.iterdir() if path.is_dir()))
+            if PRETRAINED.is_dir()
+            else ""
+        )
+        raise InputError(
+            f"{name}: not a folder, not a checkpoint of this package ({known}), and the Hub did not give it; check "
+            f"the name and the network ({found[:200]})"
+        ) from error
+    return model.eval(), tokenizer
+
+
+def load_pipeline(name: str) -> TranslationPipeline:
+    """A pipeline of [`load_model`]'s model, on the GPU where there is one."""
+    model, tokenizer = load_model(name)
+    return TranslationPipeline(model, tokenizer=tokenizer)
