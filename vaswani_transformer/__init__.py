@@ -4,10 +4,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration_vaswani import VaswaniConfig
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel, VaswaniPreTrainedModel
+from .pipeline_vaswani import TranslationPipeline
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TranslationPipeline",
     "VaswaniConfig",
     "VaswaniForConditionalGeneration",
     "VaswaniModel",

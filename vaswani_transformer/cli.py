@@ -86,11 +86,12 @@ def usage() -> str:
 
 
 def _quieten_libraries() -> None:
-    """No progress bars for loading and saving; the others only where a person sees them."""
+    """No progress bars and reports of loading and saving; other bars only where a person sees them."""
     import datasets
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
 

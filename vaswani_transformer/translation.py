@@ -110,7 +110,15 @@ def load_model(name: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTo
         config = AutoConfig.from_pretrained(source)
         if not isinstance(config, VaswaniConfig):
             raise InputError(f"{name}: expected a model of type {VaswaniConfig.model_type}, found {config.model_type}")
-        model = VaswaniForConditionalGeneration.from_pretrained(source, config=config, dtype=torch.float32)
+        model, loading = VaswaniForConditionalGeneration.from_pretrained(
+            source, config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        for problem in ("missing_keys", "mismatched_keys"):
+            if loading[problem]:
+                raise InputError(
+                    f"{name}: the weights do not fit config.json ({len(loading[problem])} {problem.split('_')[0]}, "
+                    f"such as {sorted(map(str, loading[problem]))[0]}); the two must come from one model"
+                )
         tokenizer = AutoTokenizer.from_pretrained(source)
     except InputError:
         raise

@@ -285,14 +285,11 @@ class Generator(ClauseGenerator):
     def _contrast(self, link: tuple[str, str]) -> Meaning:
         """The same action of two subjects, or two actions without an object."""
         first = self.inflect(self.core(None, "acc acc intr prep give"), "ppttf", 0.0)
-        other = self.subject()
-        while other == first.subject:
-            other = self.subject()
-        second = first
-        if first.subject.kind == "noun" and not first.subject.noun.person:
-            other = self.subject(first.verb.subjects)
-        elif not first.object and link[0] == "and":
-            second = self.core(other, "intr")
+        person = first.subject.kind != "noun" or first.subject.noun.person
+        classes = ("person",) if person else first.verb.subjects
+        while (other := self.subject(classes)) == first.subject:
+            pass
+        second = self.core(other, "intr") if person and not first.object and link[0] == "and" else first
         second = replace(second, subject=other, tense=first.tense)
         if first.object:
             second = replace(second, object=self.thing(first.verb, other, first.object.noun))

@@ -1,0 +1,48 @@
+"""Every shipped recipe loads, and the paper's hold the paper's values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vaswani_transformer.training_arguments import TranslationTrainingArguments, parse_training_arguments
+
+RECIPES = sorted((Path(__file__).parents[1] / "scripts" / "recipes").glob("*.yaml"))
+
+
+def load(path: Path) -> TranslationTrainingArguments:
+    flags = ["--config", str(path), "--output-dir", "runs/x"]
+    if path.stem.startswith("tatoeba"):
+        flags += ["--train-file", "train.tsv.gz", "--validation-file", "valid.tsv.gz"]
+    return parse_training_arguments(flags)
+
+
+def test_there_are_recipes() -> None:
+    names = {path.stem for path in RECIPES}
+    assert {"builtin-en-de", "tatoeba-en-de", "wmt14-en-de-base", "wmt14-en-de-big"} <= names
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_loads_and_its_model_is_valid(path: Path) -> None:
+    arguments = load(path)
+    assert arguments.model_config().vocab_size > 0
+    # One pair of the longest kind must fit into each of eight devices' parts of an update.
+    if path.stem.startswith("wmt14"):
+        assert arguments.max_length * 8 <= arguments.batch_tokens
+
+
+@pytest.mark.parametrize(
+    ("size", "width", "dropout", "steps"), [("base", 512, 0.1, 100_000), ("big", 1024, 0.3, 300_000)]
+)
+def test_the_papers_recipes(size: str, width: int, dropout: float, steps: int) -> None:
+    arguments = load(Path(__file__).parents[1] / "scripts" / "recipes" / f"wmt14-en-de-{size}.yaml")
+    config = arguments.model_config()
+    assert (config.d_model, config.d_ff, config.num_attention_heads) == (width, 4 * width, width // 64)
+    assert (config.encoder_layers, config.decoder_layers, config.vocab_size) == (6, 6, 37_000)
+    assert (config.dropout, config.norm_first, config.positional_encoding) == (dropout, False, "sinusoidal")
+    assert (arguments.max_steps, arguments.warmup_steps, arguments.label_smoothing_factor) == (steps, 4000, 0.1)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert arguments.learning_rate is None
+    assert arguments.batch_tokens == 25_000
+    assert (arguments.dataset_name, arguments.dataset_config_name) == ("wmt/wmt14", "de-en")
