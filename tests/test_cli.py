@@ -133,6 +133,7 @@ def test_model_settings_reach_the_model() -> None:
         (["--batch-tokens", "9999999"], "less than one batch"),
         (["--batch-tokens", "5"], "raise batch_tokens"),
         (["--train-split", "dev"], "splits are"),
+        (["--average-last", "7"], "keep_checkpoints of at least 6, got 5"),
     ],
 )
 def test_mistakes_in_settings(

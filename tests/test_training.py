@@ -18,7 +18,7 @@ from conftest import reset_accelerate
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from vaswani_transformer.checkpoints import RunFolder, average_checkpoints
+from vaswani_transformer.checkpoints import RunFolder, average_weights
 from vaswani_transformer.cli import main
 from vaswani_transformer.errors import InputError
 
@@ -171,8 +171,23 @@ def test_average_is_the_mean_in_float64(small_run: list[str], tmp_path: Path) ->
     flags = ["--last", "3", "--dtype", "float16"]
     assert main(["average", str(tmp_path / "a"), "--output", str(tmp_path / "half"), *flags]) == 0
     assert load_file(tmp_path / "half" / "model.safetensors")["model.encoder.embed_tokens.weight"].dtype == torch.half
+    assert {p.dtype for p in AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "half").parameters()} == {torch.float32}
     with pytest.raises(InputError, match="no checkpoints"):
-        average_checkpoints([])
+        average_weights([])
+
+
+def test_average_last_validates_and_saves_the_mean(small_run: list[str], tmp_path: Path) -> None:
+    flags = ["--max-steps", "6", "--save-steps", "2", "--eval-steps", "6"]
+    plain = run(small_run, tmp_path / "plain", *flags)
+    averaged = run(small_run, tmp_path / "mean", *flags, "--average-last", "3")
+    assert losses(plain) == losses(averaged)
+    expected = [
+        load_file(tmp_path / "mean" / "checkpoints" / f"step-{n:06d}" / "model.safetensors") for n in (2, 4, 6)
+    ]
+    saved = load_file(tmp_path / "mean" / "model.safetensors")
+    for name, weight in saved.items():
+        assert torch.equal(weight, (sum(weights[name].double() for weights in expected) / 3).float()), name
+    assert plain[-1]["validation_loss"] != averaged[-1]["validation_loss"]
 
 
 def start(flags: list[str], folder: Path) -> subprocess.Popen:

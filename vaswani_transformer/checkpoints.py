@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,6 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import InputError
-
-STEP_FOLDER = "step-{:06d}"
 
 
 @dataclass
@@ -81,6 +79,10 @@ class RunFolder:
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
+    def step(self, number: int) -> Path:
+        """The folder of the checkpoint after update `number`."""
+        return self.checkpoints / f"step-{number:06d}"
+
     def steps(self) -> list[Path]:
         """The whole checkpoints, oldest first."""
         return sorted(self.checkpoints.glob("step-*[0-9]"))
@@ -103,7 +105,7 @@ class RunFolder:
             (folder / "training_state.json").write_text(json.dumps(asdict(state)))
 
         self.checkpoints.mkdir(exist_ok=True)
-        write_atomically(self.checkpoints / STEP_FOLDER.format(state.step), write)
+        write_atomically(self.step(state.step), write)
         for old in self.steps()[:-keep]:
             shutil.rmtree(old)
 
@@ -161,26 +163,35 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     os.replace(aside, path)
 
 
-def average_checkpoints(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint or a model folder, by name.
+
+    Raises:
+        InputError: If they are missing or damaged.
+    """
+    try:
+        return load_file(folder / "model.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{folder}: model.safetensors cannot be read ({error})") from error
+
+
+def average_weights(models: Iterable[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Mean of the weights of several checkpoints, computed in float64 (section 6.1 averages the last 5 or 20).
 
     Raises:
         InputError: If there are none, or they are not of one model.
     """
-    if not folders:
-        raise InputError("there are no checkpoints to average")
     total: dict[str, torch.Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
-    for folder in folders:
-        try:
-            weights = load_file(folder / "model.safetensors")
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{folder}: model.safetensors cannot be read ({error})") from error
-        if total and {name: value.shape for name, value in weights.items()} != {
-            name: value.shape for name, value in total.items()
-        }:
-            raise InputError(f"{folder}: its weights have other names or shapes than those of {folders[0]}")
-        for name, value in weights.items():
-            dtypes[name] = value.dtype
-            total[name] = total[name] + value.double() if name in total else value.double()
-    return {name: (value / len(folders)).to(dtypes[name]) for name, value in total.items()}
+    count = 0
+    for weights in models:
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        if total and shapes != {name: weight.shape for name, weight in total.items()}:
+            raise InputError("the checkpoints are not of one model: their weights have different names or shapes")
+        for name, weight in weights.items():
+            dtypes[name] = weight.dtype
+            total[name] = total[name] + weight.double() if name in total else weight.double()
+        count += 1
+    if not count:
+        raise InputError("there are no checkpoints to average")
+    return {name: (weight / count).to(dtypes[name]) for name, weight in total.items()}

@@ -129,7 +129,7 @@ def train(arguments: list[str]) -> int:
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences, tokenize_corpus
     from .tokenization import train_tokenizer
-    from .training import Trainer, TrainingInterrupted, build_model, create_accelerator
+    from .training import TrainingInterrupted, TranslationTrainer, build_model, create_accelerator
 
     accelerator = create_accelerator(settings)
     say = accelerator.on_main_process(_say)
@@ -164,7 +164,7 @@ def train(arguments: list[str]) -> int:
         sources, references = (list(sentences(held_out, language)) for language in languages)
         score = _scorer(tokenizer, sources, references, settings)
     model = build_model(settings, tokenizer)
-    trainer = Trainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
+    trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
     if accelerator.is_main_process and not settings.resume:
         folder.create(asdict(settings), tokenizer)
     accelerator.wait_for_everyone()
@@ -318,7 +318,7 @@ def average(arguments: list[str]) -> int:
 
     import torch
 
-    from .checkpoints import RunFolder, average_checkpoints
+    from .checkpoints import RunFolder, average_weights, read_weights
     from .translation import load_model
 
     output = Path(options.output)
@@ -329,11 +329,10 @@ def average(arguments: list[str]) -> int:
         raise InputError(f"{options.run}: has {len(steps)} checkpoints, --last {options.last} asks for more")
     steps = steps[-options.last :]
     model, tokenizer = load_model(options.run)
-    weights = average_checkpoints(steps)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-    model.to(getattr(torch, options.dtype)).save_pretrained(output)
+    weights = average_weights(map(read_weights, steps))
+    # The configuration keeps float32, so that half precision saves space on the disk and costs none in memory.
+    dtype = getattr(torch, options.dtype)
+    model.save_pretrained(output, state_dict={name: weight.to(dtype) for name, weight in weights.items()})
     tokenizer.save_pretrained(output)
     _say(f"The mean of {', '.join(step.name for step in steps)} is in {output}")
     return 0

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
@@ -20,7 +21,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
-from .checkpoints import RunFolder, TrainingState
+from .checkpoints import RunFolder, TrainingState, average_weights, read_weights
 from .corpora import pair_lengths
 from .errors import InputError
 from .modeling_vaswani import VaswaniForConditionalGeneration
@@ -67,7 +68,7 @@ def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
     return Accelerator(mixed_precision=resolve_mixed_precision(arguments.mixed_precision))
 
 
-class Trainer:
+class TranslationTrainer:
     """Trains a model on encoded pairs by the paper's recipe (section 5).
 
     Args:
@@ -110,6 +111,9 @@ class Trainer:
         betas = (arguments.adam_beta1, arguments.adam_beta2)
         optimizer = create_optimizer(model, betas, arguments.adam_epsilon)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        if accelerator.process_index:
+            # The processes start from one model and then draw their own dropout.
+            set_seed(arguments.seed + accelerator.process_index)
         self.state = TrainingState()
 
     @property
@@ -153,7 +157,7 @@ class Trainer:
                 if self.state.batch == len(batches):
                     self.state.epoch, self.state.batch = self.state.epoch + 1, 0
                     batches = self.sampler.epoch(self.state.epoch)
-                loss, tokens = self._update(batches[self.state.batch])
+                loss, tokens = self.update(batches[self.state.batch])
                 self.state.batch += 1
                 self.state.step += 1
                 self.state.seconds = time.monotonic() - started
@@ -187,8 +191,12 @@ class Trainer:
         progress.close()
         return self.folder.path
 
-    def _update(self, parts: list) -> tuple[float, int]:
-        """One update on the parts of a batch that are this process's; the global loss and its target tokens."""
+    def update(self, parts: list[np.ndarray]) -> tuple[float, int]:
+        """Make one update on a batch of [`TokenBatchSampler`], of which this process takes its parts.
+
+        Returns:
+            The loss of a target token and the number of target tokens, both over all processes.
+        """
         accelerator, arguments = self.accelerator, self.arguments
         tokens = int(sum(self.sampler.lengths[part, 1].sum() for part in parts))
         own = parts[accelerator.process_index :: accelerator.num_processes]
@@ -213,42 +221,62 @@ class Trainer:
         self.optimizer.zero_grad()
         return accelerator.reduce(total).item(), tokens
 
+    def _validate(self, progress: tqdm) -> None:
+        """Record the validation loss and scores, and save the model where it is the best so far."""
+        if self.accelerator.is_main_process:
+            self.model.eval()
+            # Validating more or less often must not change the training, so it draws from no generator of its.
+            with torch.random.fork_rng(), self._averaged_weights():
+                scores = {"validation_loss": self._validation_loss()}
+                if self.evaluate is not None:
+                    scores.update(self.evaluate(self.bare_model))
+                use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
+                score = scores["bleu"] if use_bleu else -scores["validation_loss"]
+                best = self.state.best_score is None or score > self.state.best_score
+                if best:
+                    self.state.best_score, self.state.best_step = score, self.state.step
+                    self.folder.save_best(self.bare_model, self.tokenizer)
+            self.model.train()
+            self._record(**scores)
+            text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in scores.items())
+            progress.write(f"update {self.state.step}: {text}{' (best so far)' if best else ''}", file=sys.stderr)
+        self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def _averaged_weights(self) -> Iterator[None]:
+        """Inside, the model has the mean of its weights and those of the newest checkpoints (section 6.1)."""
+        others = self.arguments.average_last - 1
+        # A checkpoint of this very update, from before a resume, would count twice.
+        steps = [folder for folder in self.folder.steps() if folder != self.folder.step(self.state.step)]
+        if not (others and steps):
+            yield
+            return
+        parameters = dict(self.bare_model.named_parameters())
+        own = {name: parameter.detach().cpu().clone() for name, parameter in parameters.items()}
+        mean = average_weights([own, *map(read_weights, steps[-others:])])
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(mean[name])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.copy_(own[name])
+
     @torch.no_grad()
     def _validation_loss(self) -> float:
         """Cross-entropy of a target token of the validation pairs, without smoothing."""
         lengths = pair_lengths(self.validation_dataset)
         order = lengths.max(axis=1).argsort(kind="stable")
         loss = tokens = 0.0
-        self.model.eval()
         for batch in batches_by_tokens(lengths, order, self.arguments.batch_tokens):
             columns = self.validation_dataset[batch]
             inputs = self.collate(columns["input_ids"], columns["labels"])
             inputs = {name: value.to(self.accelerator.device) for name, value in inputs.items()}
             loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
             tokens += int(lengths[batch, 1].sum())
-        self.model.train()
         return loss / tokens
-
-    def _validate(self, progress: tqdm) -> None:
-        """Record the validation loss and scores, and save the model where it is the best so far."""
-        scores: dict[str, float] = {"validation_loss": self._validation_loss()}
-        if self.evaluate is not None and self.accelerator.is_main_process:
-            self.model.eval()
-            # Validating more or less often must not change the training, so it draws from no generator of its.
-            with torch.random.fork_rng():
-                scores.update(self.evaluate(self.bare_model))
-            self.model.train()
-        if self.accelerator.is_main_process:
-            self._record(**scores)
-            use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
-            score = scores["bleu"] if use_bleu else -scores["validation_loss"]
-            best = self.state.best_score is None or score > self.state.best_score
-            if best:
-                self.state.best_score, self.state.best_step = score, self.state.step
-                self.folder.save_best(self.bare_model, self.tokenizer)
-            text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in scores.items())
-            progress.write(f"step {self.state.step}: {text}{' (best so far)' if best else ''}", file=sys.stderr)
-        self.accelerator.wait_for_everyone()
 
     def _save_checkpoint(self) -> None:
         if self.accelerator.is_main_process:

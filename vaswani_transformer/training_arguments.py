@@ -109,6 +109,11 @@ class TranslationTrainingArguments:
     eval_num_beams: int = HfArg(default=1, help="Beams of these translations.")
     metric_for_best_model: Literal["bleu", "loss"] = HfArg(default="bleu", help="What the best model is best in.")
     save_steps: int = HfArg(default=1000, help="Updates between checkpoints.")
+    average_last: int = HfArg(
+        default=1,
+        help="Validate, and save as the best model, the mean of the current weights and those of the newest "
+        "checkpoints, so many in all; 1 is the current weights alone. The paper averages 5 (base) or 20 (big).",
+    )
     keep_checkpoints: int = HfArg(default=5, help="Checkpoints to keep; the oldest go first.")
     resume: bool = HfArg(default=False, help="Go on with the run in output_dir from its last checkpoint.")
 
@@ -129,7 +134,7 @@ class TranslationTrainingArguments:
             raise InputError("say when to stop: max_steps, num_train_epochs or max_minutes")
         at_least_one = (
             "max_length batch_tokens gradient_accumulation_steps warmup_steps logging_steps eval_steps eval_num_beams "
-            "save_steps keep_checkpoints max_steps"
+            "save_steps average_last keep_checkpoints max_steps"
         )
         for name in at_least_one.split():
             if getattr(self, name) is not None and getattr(self, name) < 1:
@@ -145,6 +150,11 @@ class TranslationTrainingArguments:
                 raise InputError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
         if self.max_length_ratio < 1:
             raise InputError(f"max_length_ratio must be at least 1, got {self.max_length_ratio}")
+        if self.average_last > self.keep_checkpoints + 1:
+            raise InputError(
+                f"average_last={self.average_last} needs keep_checkpoints of at least {self.average_last - 1}, got "
+                f"{self.keep_checkpoints}"
+            )
         if self.metric_for_best_model == "bleu" and self.eval_sentences == 0:
             raise InputError("metric_for_best_model=bleu needs eval_sentences above 0, or choose loss")
         self.model_config()
