@@ -176,6 +176,17 @@ def test_average_is_the_mean_in_float64(small_run: list[str], tmp_path: Path) ->
         average_weights([])
 
 
+def test_a_loss_that_explodes_stops_the_run(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--max-steps", "500", "--learning-rate", "1e30", "--warmup-steps", "1", "--save-steps", "1"]
+    assert main(["train", *small_run, "--output-dir", str(tmp_path / "a"), *flags]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "the loss is nan at update" in line
+    assert "lower learning_rate" in line
+    assert "step-" in line
+
+
 def test_average_last_validates_and_saves_the_mean(small_run: list[str], tmp_path: Path) -> None:
     flags = ["--max-steps", "6", "--save-steps", "2", "--eval-steps", "6"]
     plain = run(small_run, tmp_path / "plain", *flags)

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from .errors import InputError
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
-BUILTIN_SIZES = {"train": 60_000, "validation": 500, "test": 1_000}
+BUILTIN_SIZES = {"train": 120_000, "validation": 500, "test": 1_000}
 
 
 @dataclass

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,30 @@ def resolve_mixed_precision(mixed_precision: str) -> str:
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no"
     return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "no"
+
+
+@dataclass
+class LoggingWindow:
+    """The updates since the last record."""
+
+    loss: float = 0.0
+    tokens: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def add(self, loss: float, tokens: int) -> None:
+        """Count an update by its loss of a target token and its target tokens."""
+        self.loss += loss * tokens
+        self.tokens += tokens
+
+    @property
+    def mean_loss(self) -> float:
+        """Loss of a target token."""
+        return self.loss / self.tokens
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target tokens a second, pauses left out."""
+        return self.tokens / (time.monotonic() - self.started)
 
 
 def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
@@ -131,7 +156,7 @@ class TranslationTrainer:
             TrainingInterrupted: On Ctrl-C, after a checkpoint of the last whole update.
             InputError: If the loss is no longer finite.
         """
-        arguments, main = self.arguments, self.accelerator.is_main_process
+        arguments = self.arguments
         if arguments.resume:
             self.state = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer)
         started = time.monotonic() - self.state.seconds
@@ -142,17 +167,15 @@ class TranslationTrainer:
             initial=self.state.step,
             desc="Training",
             unit="update",
-            disable=not main,
+            disable=not self.accelerator.is_main_process,
             mininterval=0.5 if sys.stderr.isatty() else 30,
         )
-        window_loss = window_tokens = 0.0
-        window_started = time.monotonic()
+        window = LoggingWindow()
         self.model.train()
-        with interruptible() as interrupted:
+        with progress, interruptible() as interrupted:
             while not self._finished(limit, time.monotonic() - started):
                 if interrupted:
                     self._save_checkpoint()
-                    progress.close()
                     raise TrainingInterrupted
                 if self.state.batch == len(batches):
                     self.state.epoch, self.state.batch = self.state.epoch + 1, 0
@@ -161,34 +184,23 @@ class TranslationTrainer:
                 self.state.batch += 1
                 self.state.step += 1
                 self.state.seconds = time.monotonic() - started
-                window_loss, window_tokens = window_loss + loss * tokens, window_tokens + tokens
+                if not math.isfinite(loss):
+                    raise InputError(self._explain_divergence(loss))
+                window.add(loss, tokens)
                 progress.update()
                 if self.state.step % arguments.logging_steps == 0:
-                    speed = window_tokens / (time.monotonic() - window_started)
-                    mean_loss = window_loss / window_tokens
-                    if not math.isfinite(mean_loss):
-                        raise InputError(
-                            f"the loss is {mean_loss} at step {self.state.step}; lower learning_rate, raise "
-                            "warmup_steps or set max_grad_norm, and start again from the last checkpoint"
-                        )
-                    self._record(loss=mean_loss, learning_rate=self._rate(), target_tokens_per_second=speed)
-                    left = self._minutes_left(limit)
-                    progress.set_postfix_str(
-                        f"loss {mean_loss:.3f}, lr {self._rate():.2e}, {speed:,.0f} target tokens/s, {left}",
-                        refresh=False,
-                    )
-                    window_loss, window_tokens, window_started = 0.0, 0.0, time.monotonic()
+                    self._log(window, progress, limit)
+                    window = LoggingWindow()
                 if self.state.step % arguments.eval_steps == 0:
                     pause = time.monotonic()
                     self._validate(progress)
-                    window_started += time.monotonic() - pause
+                    window.started += time.monotonic() - pause
                 if self.state.step % arguments.save_steps == 0:
                     self._save_checkpoint()
-        if self.state.step % arguments.eval_steps:
-            self._validate(progress)
-        if self.state.step % arguments.save_steps:
-            self._save_checkpoint()
-        progress.close()
+            if self.state.step % arguments.eval_steps:
+                self._validate(progress)
+            if self.state.step % arguments.save_steps:
+                self._save_checkpoint()
         return self.folder.path
 
     def update(self, parts: list[np.ndarray]) -> tuple[float, int]:
@@ -277,6 +289,21 @@ class TranslationTrainer:
             loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
             tokens += int(lengths[batch, 1].sum())
         return loss / tokens
+
+    def _log(self, window: LoggingWindow, progress: tqdm, limit: int | None) -> None:
+        """Record the mean loss since the last record, and show it."""
+        loss, rate, speed = window.mean_loss, self._rate(), window.tokens_per_second
+        self._record(loss=loss, learning_rate=rate, target_tokens_per_second=speed)
+        text = f"loss {loss:.3f}, lr {rate:.2e}, {speed:,.0f} target tokens/s, {self._minutes_left(limit)}"
+        progress.set_postfix_str(text, refresh=False)
+
+    def _explain_divergence(self, loss: float) -> str:
+        steps = self.folder.steps()
+        last = f"the last checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
+        return (
+            f"the loss is {loss} at update {self.state.step}, batch {self.state.batch} of epoch {self.state.epoch}; "
+            f"lower learning_rate, raise warmup_steps or set max_grad_norm; {last}"
+        )
 
     def _save_checkpoint(self) -> None:
         if self.accelerator.is_main_process:
