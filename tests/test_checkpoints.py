@@ -8,7 +8,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vaswani_transformer.checkpoints import RunFolder, TrainingState, average_weights, read_weights, write_atomically
+from vaswani_transformer.checkpoints import (
+    RunFolder,
+    TrainingState,
+    average_weights,
+    generator_states,
+    read_weights,
+    write_atomically,
+)
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.optimization import create_optimizer
 
@@ -35,22 +42,36 @@ def test_a_failed_checkpoint_leaves_the_one_before(tmp_path: Path, monkeypatch: 
     folder = RunFolder(tmp_path)
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    folder.save_checkpoint(model, optimizer, TrainingState(step=1), keep=2)
+    folder.save_checkpoint(model, optimizer, TrainingState(step=1), [generator_states()])
+    drawn = torch.rand(3)
 
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr("vaswani_transformer.checkpoints.json.dumps", fail)
-        folder.save_checkpoint(model, optimizer, TrainingState(step=2), keep=2)
+        folder.save_checkpoint(model, optimizer, TrainingState(step=2), [generator_states()])
     assert [step.name for step in folder.steps()] == ["step-000001"]
     other = torch.nn.Linear(3, 2)
-    assert folder.load_checkpoint(other, create_optimizer(other)).step == 1
+    assert folder.load_checkpoint(other, create_optimizer(other), rank=0).step == 1
     assert torch.equal(other.weight, model.weight)
-    folder.save_checkpoint(model, optimizer, TrainingState(step=2), keep=2)
-    folder.save_checkpoint(model, optimizer, TrainingState(step=2), keep=2)
-    folder.save_checkpoint(model, optimizer, TrainingState(step=3), keep=2)
-    assert [step.name for step in folder.steps()] == ["step-000002", "step-000003"]
+    assert torch.equal(torch.rand(3), drawn)
+    # A process that the checkpoint does not know goes on with its own generator.
+    torch.manual_seed(5)
+    folder.load_checkpoint(other, create_optimizer(other), rank=1)
+    fresh = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), fresh)
+
+
+def test_old_checkpoints_go_by_number_and_odd_ones_first(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for number in (999_990, 999_995, 999_999, 1_000_000, 1_000_003):
+        folder.step(number).mkdir(parents=True)
+    assert [step.name for step in folder.steps()][-2:] == ["step-1000000", "step-1000003"]
+    assert [step.name for step in folder.steps(every=5)] == ["step-999990", "step-999995", "step-1000000"]
+    folder.remove_old(keep=2, every=5)
+    assert [step.name for step in folder.steps()] == ["step-999995", "step-1000000", "step-1000003"]
 
 
 def test_the_mean_is_taken_in_float64(tmp_path: Path) -> None:

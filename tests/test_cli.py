@@ -133,6 +133,12 @@ def test_model_settings_reach_the_model() -> None:
         (["--batch-tokens", "9999999"], "less than one batch"),
         (["--batch-tokens", "5"], "raise batch_tokens"),
         (["--train-split", "dev"], "splits are"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--num-train-epochs", "inf"], "num_train_epochs must be above 0 and finite"),
+        (["--learning-rate", "inf"], "learning_rate must be above 0 and finite"),
+        (["--max-grad-norm", "nan"], "max_grad_norm must be at least 0 and finite"),
+        (["--activation-function", "rela"], "unknown activation_function rela; did you mean relu"),
+        (["--mixed-precision", "fp16"], "fp16"),
         (["--average-last", "7"], "keep_checkpoints of at least 6, got 5"),
     ],
 )
@@ -160,6 +166,10 @@ def test_mistakes_without_a_limit_or_a_corpus(refused: Refused) -> None:
         ("a: [", "not YAML"),
         ("", "found NoneType"),
         ("max_steps: soon", "max_steps"),
+        ("source_lang: no", "source_lang takes no yes or no; put the word in quotes"),
+        ("target_lang: {a: 1}", "target_lang takes one value"),
+        ("max_steps: [1, 2]", "max_steps takes one value"),
+        ("max_steps: 1\nmax_steps: 2", "the key max_steps stands there 2 times"),
     ],
 )
 def test_mistakes_in_a_recipe(recipe: str, text: str, refused: Refused, tmp_path: Path) -> None:
@@ -199,6 +209,9 @@ def test_an_output_folder_that_holds_something_is_not_touched(
     (folder / "training_args.yaml").write_text("a: b")
     refused(flags, "holds another run", "--resume")
     assert (folder / "thesis.txt").read_text() == "precious"
+    beside = ["train", *small_run, "--max-steps", "1", "--output-dir"]
+    refused([*beside, str(folder / "thesis.txt")], "is a file")
+    refused([*beside, str(folder / "thesis.txt" / "run")], "cannot be made")
 
 
 def test_mistakes_about_a_model(refused: Refused, model_folder: Path, tmp_path: Path) -> None:
@@ -210,6 +223,7 @@ def test_mistakes_about_a_model(refused: Refused, model_folder: Path, tmp_path: 
 
     for name, what in (
         ("tokenizer.json", "tokenizer"),
+        ("tokenizer_config.json", "settings"),
         ("model.safetensors", "weights"),
         ("config.json", "configuration"),
     ):
@@ -233,11 +247,16 @@ def test_mistakes_about_a_model(refused: Refused, model_folder: Path, tmp_path: 
     (tmp_path / "mismatch" / "config.json").write_text(json.dumps({**config, "decoder_layers": 2}))
     refused(["translate", str(tmp_path / "mismatch")], "mismatch")
 
+    for change in ({"d_model": "x"}, {"d_model": 33}, {"dropout": 2}, {"vocab_size": 400}, {"pad_token_id": 7}):
+        (tmp_path / "mismatch" / "config.json").write_text(json.dumps({**config, **change}))
+        refused(["translate", str(tmp_path / "mismatch")], "mismatch")
+
     torch.manual_seed(0)
     other = BartConfig(vocab_size=500, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16)
     other.decoder_ffn_dim = 16
     BartForConditionalGeneration(other).save_pretrained(tmp_path / "bart")
-    shutil.copy(model_folder / "tokenizer.json", tmp_path / "bart")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(model_folder / file, tmp_path / "bart")
     refused(["translate", str(tmp_path / "bart")], "type vaswani, found bart")
 
     refused(["translate", "nobody/nothing"], "nobody/nothing", "check the name and the network")
@@ -258,6 +277,8 @@ def test_mistakes_in_translating_and_evaluating(refused: Refused, model_folder: 
     refused(["translate", model, "--num-beams", "0"], "--num-beams", "at least 1")
     refused(["translate", model, "--batch-tokens", "x"], "--batch-tokens")
     refused(["translate", model, "--num-beam", "4"], "did you mean --num-beams?")
+    refused(["evaluate", model, "--dataset-name", "builtin:en-de", "--json", str(tmp_path / "no" / "b")], "no folder")
+    refused(["translate", model, "--input", str(tmp_path)], "is a folder, expected a file")
     refused(["evaluate", model], "files or a data set name")
     refused(["evaluate", model, "--test-file", str(tmp_path / "none.tsv")], "no such file")
     refused(["average", str(tmp_path), "--output", str(tmp_path / "b")], "has 0 checkpoints")

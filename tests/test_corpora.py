@@ -250,9 +250,8 @@ def test_tatoeba_is_read_whole() -> None:
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.json", "a.parquet", "a.tsv.gz"])
 def test_a_missing_table(tmp_path: Path, name: str) -> None:
     refused(lambda: load_corpus([tmp_path / name]), str(tmp_path / name), "no such file")
-    # A folder is no file either.
     (tmp_path / name).mkdir()
-    refused(lambda: load_corpus([str(tmp_path / name)]), str(tmp_path / name), "no such file")
+    refused(lambda: load_corpus([str(tmp_path / name)]), str(tmp_path / name), "is a folder, expected a file")
 
 
 def test_a_missing_plain_file(tmp_path: Path) -> None:

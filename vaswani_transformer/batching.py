@@ -44,18 +44,16 @@ class TokenBatchSampler:
         seed: Seed of the order.
 
     Raises:
-        InputError: If there are fewer pairs than parts, a pair does not fit a part's share of the
-            budget, or the corpus does not fill a batch.
+        InputError: If a pair does not fit the budget, or the corpus does not fill a batch.
     """
 
     def __init__(self, lengths: np.ndarray, batch_tokens: int, parts: int = 1, seed: int = 0) -> None:
-        if len(lengths) < parts:
-            raise InputError(f"a batch needs at least {parts} pairs, one for each part, the corpus has {len(lengths)}")
-        if lengths.max() * parts > batch_tokens:
-            each = f" in each of {parts} parts" if parts > 1 else ""
+        if not len(lengths):
+            raise InputError("there are no pairs to make batches of")
+        if lengths.max() > batch_tokens:
             raise InputError(
                 f"the longest sentence has {lengths.max()} tokens, and batch_tokens={batch_tokens} has no room for "
-                f"it{each}; raise batch_tokens or lower max_length"
+                "it; raise batch_tokens or lower max_length"
             )
         if lengths.max(axis=1).sum() < batch_tokens:
             raise InputError(
@@ -68,7 +66,10 @@ class TokenBatchSampler:
         self.seed = seed
 
     def epoch(self, number: int) -> list[list[np.ndarray]]:
-        """Batches of epoch `number`, each a list of `parts` arrays of indices; every pair comes once."""
+        """Batches of epoch `number`, each a list of `parts` arrays of indices; every pair comes once.
+
+        A batch of fewer pairs than parts leaves its last parts empty.
+        """
         generator = np.random.default_rng((self.seed, number))
         order = generator.permutation(len(self.lengths))
         source, target = self.lengths[order].T
@@ -77,11 +78,8 @@ class TokenBatchSampler:
         # not jump where the longer side grows by one. Equal pairs stay in the drawn order.
         other = np.where(longer % 2 == 0, source - target, target - source)
         batches = list(batches_by_tokens(self.lengths, order[np.lexsort((other, longer))], self.batch_tokens))
-        places = generator.permutation(len(batches))
-        if len(batches) > 1 and len(batches[-1]) < self.parts:
-            # The rest cannot give every part a pair; it joins the batch before it.
-            batches[-2:] = [np.concatenate(batches[-2:])]
-        return [np.array_split(batches[place], self.parts) for place in places if place < len(batches)]
+        generator.shuffle(batches)
+        return [np.array_split(batch, self.parts) for batch in batches]
 
 
 @dataclass

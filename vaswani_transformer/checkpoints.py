@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .errors import InputError
+from .errors import InputError, one_line
 
 
 @dataclass
 class TrainingState:
-    """Where a run stands: after `step` updates, `batch` batches into epoch `epoch`."""
+    """Where a run stands: after `step` updates, `batch` batches into epoch `epoch` of `pairs` training pairs."""
 
     step: int = 0
     epoch: int = 0
@@ -39,6 +39,7 @@ class TrainingState:
     seconds: float = 0.0
     best_score: float | None = None
     best_step: int = 0
+    pairs: int = 0
 
 
 class RunFolder:
@@ -54,25 +55,53 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.arguments = self.path / "training_args.yaml"
 
-    def check(self, resume: bool) -> None:
-        """Check that the folder is free for a new run, or holds one to go on with.
+    def check(self, settings: dict[str, Any], may_change: Collection[str], resume: bool) -> None:
+        """Check that the folder is free for a new run, or holds one to go on with in these settings.
 
         Raises:
-            InputError: If the folder holds another run or other files, or none to resume.
+            InputError: If the folder cannot be made, holds another run or other files, or there is none to resume.
         """
         if resume:
-            if not self.arguments.is_file():
-                raise InputError(f"{self.path}: no run to resume here; start it without --resume")
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            self._check_settings(settings, may_change)
+        elif self.path.is_file():
+            raise InputError(f"{self.path}: is a file; choose another --output-dir")
+        elif self.path.exists() and any(self.path.iterdir()):
             what = "holds another run" if self.arguments.is_file() else "is not empty"
             remedy = "add --resume to go on with it, or choose" if self.arguments.is_file() else "choose"
             raise InputError(f"{self.path}: the output folder {what}; {remedy} another --output-dir")
+        else:
+            parent = next(parent for parent in [self.path, *self.path.absolute().parents] if parent.exists())
+            if not (parent.is_dir() and os.access(parent, os.W_OK)):
+                raise InputError(f"{self.path}: cannot be made, for {parent} is no folder to write to")
 
-    def create(self, arguments: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
-        """Make the folder of a new run, with its settings and its tokenizer."""
+    def _check_settings(self, settings: dict[str, Any], may_change: Collection[str]) -> None:
+        if not self.arguments.is_file():
+            raise InputError(f"{self.path}: no run to resume here; start it without --resume")
+        try:
+            before = yaml.safe_load(self.arguments.read_text(encoding="utf-8"))
+            differing = [name for name in settings if name not in may_change and settings[name] != before[name]]
+        except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more ({error!r})") from error
+        if differing:
+            changes = ", ".join(f"{name} was {before[name]} and is {settings[name]}" for name in differing)
+            raise InputError(f"{self.path}: a resumed run keeps its settings: {changes}; give the ones it had")
+
+    def create(self, settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
+        """Make the folder of a run, with its tokenizer and its settings, or bring the settings up to date."""
         self.path.mkdir(parents=True, exist_ok=True)
         tokenizer.save_pretrained(self.path)
-        write_atomically(self.arguments, lambda path: path.write_text(yaml.safe_dump(arguments, sort_keys=False)))
+        write_atomically(self.arguments, lambda path: path.write_text(yaml.safe_dump(settings, sort_keys=False)))
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer that the run began with.
+
+        Raises:
+            InputError: If it is missing or damaged.
+        """
+        try:
+            return AutoTokenizer.from_pretrained(self.path)
+        except Exception as error:  # transformers and tokenizers raise many kinds
+            raise InputError(f"{self.path}: the run's tokenizer cannot be read ({one_line(error)})") from error
 
     def record(self, **values: Any) -> None:
         """Append a record to `metrics.jsonl`."""
@@ -83,59 +112,88 @@ class RunFolder:
         """The folder of the checkpoint after update `number`."""
         return self.checkpoints / f"step-{number:06d}"
 
-    def steps(self) -> list[Path]:
-        """The whole checkpoints, oldest first."""
-        return sorted(self.checkpoints.glob("step-*[0-9]"))
+    def steps(self, every: int = 1) -> list[Path]:
+        """The whole checkpoints, oldest first; with `every`, those of multiples of so many updates."""
+        numbered = {int(folder.name.removeprefix("step-")): folder for folder in self.checkpoints.glob("step-*[0-9]")}
+        return [numbered[number] for number in sorted(numbered) if number % every == 0]
 
-    def save_checkpoint(self, model: nn.Module, optimizer: Optimizer, state: TrainingState, keep: int) -> None:
-        """Save the weights, the optimizer and the generators after `state.step`; keep the `keep` newest."""
+    def save_checkpoint(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        state: TrainingState,
+        generators: Sequence[dict[str, torch.Tensor]],
+    ) -> None:
+        """Save the weights, the optimizer and the random generators of each process after `state.step`."""
         names = {parameter: name for name, parameter in model.named_parameters()}
-        moments: dict[str, torch.Tensor] = {"rng": torch.get_rng_state()}
-        if torch.cuda.is_available():
-            moments["cuda_rng"] = torch.cuda.get_rng_state()
+        tensors = {f"{key}.{rank}": value for rank, own in enumerate(generators) for key, value in own.items()}
         for parameter, values in optimizer.state.items():
             for key, value in values.items():
-                moments[f"{key}.{names[parameter]}"] = value.contiguous()
+                tensors[f"{key}.{names[parameter]}"] = value.contiguous()
 
         def write(folder: Path) -> None:
             folder.mkdir()
             weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
             save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-            save_file(moments, folder / "training_state.safetensors")
+            save_file(tensors, folder / "training_state.safetensors")
             (folder / "training_state.json").write_text(json.dumps(asdict(state)))
 
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.step(state.step), write)
-        for old in self.steps()[:-keep]:
-            shutil.rmtree(old)
 
-    def load_checkpoint(self, model: nn.Module, optimizer: Optimizer) -> TrainingState:
-        """Bring model, optimizer and generators to the last checkpoint, and forget the metrics after it.
+    def save_state(self, state: TrainingState) -> None:
+        """Bring the record of the checkpoint after `state.step` up to date."""
+        path = self.step(state.step) / "training_state.json"
+        write_atomically(path, lambda aside: aside.write_text(json.dumps(asdict(state))))
 
-        A run that was stopped before its first checkpoint starts anew.
+    def remove_old(self, keep: int, every: int) -> None:
+        """Remove all checkpoints but the newest and the `keep` newest of multiples of `every` updates."""
+        kept = {*self.steps(every)[-keep:], *self.steps()[-1:]}
+        for folder in self.steps():
+            if folder not in kept:
+                shutil.rmtree(folder)
+
+    def load_checkpoint(self, model: nn.Module, optimizer: Optimizer, rank: int) -> TrainingState:
+        """Bring the model, the optimizer and the generators of process `rank` to the newest checkpoint.
+
+        A run that was stopped before its first checkpoint starts anew. A process that the checkpoint does not know,
+        because there were fewer, keeps its generators as they are.
+
+        Raises:
+            InputError: If the checkpoint is damaged or of another model.
         """
         if not self.steps():
-            self.metrics.unlink(missing_ok=True)
             return TrainingState()
         folder = self.steps()[-1]
-        state = TrainingState(**json.loads((folder / "training_state.json").read_text()))
-        weights = load_file(folder / "model.safetensors")
-        moments = load_file(folder / "training_state.safetensors")
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(weights[name])
-        torch.set_rng_state(moments.pop("rng"))
-        if "cuda_rng" in moments:
-            torch.cuda.set_rng_state(moments.pop("cuda_rng"))
-        parameters = dict(model.named_parameters())
-        for key, value in moments.items():
-            kind, name = key.split(".", 1)
-            optimizer.state[parameters[name]][kind] = value.to(parameters[name].device)
-        if self.metrics.exists():
-            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.step]
-            write_atomically(self.metrics, lambda path: path.write_text("".join(kept), encoding="utf-8"))
+        try:
+            state = TrainingState(**json.loads((folder / "training_state.json").read_text(encoding="utf-8")))
+            weights = load_file(folder / "model.safetensors")
+            tensors = load_file(folder / "training_state.safetensors")
+            parameters = dict(model.named_parameters())
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.copy_(weights[name])
+            for key, value in tensors.items():
+                kind, name = key.split(".", 1)
+                if name in parameters:
+                    optimizer.state[parameters[name]][kind] = value.to(parameters[name].device)
+        except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise InputError(
+                f"{folder}: the checkpoint is damaged ({one_line(error)}); remove it to go on from the one before"
+            ) from error
+        restore_generators({kind: tensors[key] for kind in GENERATORS if (key := f"{kind}.{rank}") in tensors})
         return state
+
+    def forget_records_after(self, step: int) -> None:
+        """Remove the records of updates after `step`, and half a record at the end, from `metrics.jsonl`."""
+        if not self.metrics.exists():
+            return
+        lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        try:
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{self.metrics}: not the records of a run any more ({one_line(error)})") from error
+        write_atomically(self.metrics, lambda path: path.write_text("".join(kept), encoding="utf-8"))
 
     def save_best(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Save `model` as a folder that `from_pretrained` loads, each file replaced at once."""
@@ -146,6 +204,25 @@ class RunFolder:
         for file in aside.iterdir():
             os.replace(file, self.path / file.name)
         aside.rmdir()
+
+
+GENERATORS = ("rng", "cuda_rng")
+
+
+def generator_states() -> dict[str, torch.Tensor]:
+    """The states of this process's random generators."""
+    states = {"rng": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda_rng"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_generators(states: dict[str, torch.Tensor]) -> None:
+    """Bring this process's random generators to what [`generator_states`] gave."""
+    if "rng" in states:
+        torch.set_rng_state(states["rng"])
+    if "cuda_rng" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda_rng"])
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

@@ -119,12 +119,11 @@ def _create_training_parser() -> ArgumentParser:
 
 def train(arguments: list[str]) -> int:
     """Train a model: corpora, tokenizer, model, loop."""
-    from .training_arguments import parse_training_arguments
+    from .training_arguments import MAY_CHANGE, parse_training_arguments
 
     settings = parse_training_arguments(arguments)
 
     from accelerate.utils import broadcast_object_list
-    from transformers import AutoTokenizer
 
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences, tokenize_corpus
@@ -134,7 +133,7 @@ def train(arguments: list[str]) -> int:
     accelerator = create_accelerator(settings)
     say = accelerator.on_main_process(_say)
     folder = RunFolder(settings.output_dir)
-    folder.check(settings.resume)
+    folder.check(asdict(settings), MAY_CHANGE, settings.resume)
     languages = (settings.source_lang, settings.target_lang)
     names = {"dataset_name": settings.dataset_name, "dataset_config_name": settings.dataset_config_name}
     names |= {"source_lang": languages[0], "target_lang": languages[1], "seed": settings.seed}
@@ -143,7 +142,7 @@ def train(arguments: list[str]) -> int:
 
     tokenizer = None
     if settings.resume:
-        tokenizer = AutoTokenizer.from_pretrained(settings.output_dir)
+        tokenizer = folder.load_tokenizer()
     elif accelerator.is_main_process:
         vocab_size = settings.model_config().vocab_size
         say(f"Learning a vocabulary of {vocab_size:,} byte pairs")
@@ -152,7 +151,9 @@ def train(arguments: list[str]) -> int:
 
     limits = {"max_length": settings.max_length, "max_length_ratio": settings.max_length_ratio}
     train_pairs, report = tokenize_corpus(train_text, tokenizer, *languages, **limits, drop_duplicates=True)
-    validation_pairs, validation_report = tokenize_corpus(validation_text, tokenizer, *languages)
+    validation_pairs, validation_report = tokenize_corpus(
+        validation_text, tokenizer, *languages, max_length=settings.max_length
+    )
     say(f"Training text: {report}")
     say(f"Validation text: {validation_report}")
     if not report.kept or not validation_report.kept:
@@ -165,7 +166,7 @@ def train(arguments: list[str]) -> int:
         score = _scorer(tokenizer, sources, references, settings)
     model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
-    if accelerator.is_main_process and not settings.resume:
+    if accelerator.is_main_process:
         folder.create(asdict(settings), tokenizer)
     accelerator.wait_for_everyone()
     say(
@@ -176,6 +177,10 @@ def train(arguments: list[str]) -> int:
         trainer.train()
     except TrainingInterrupted:
         say(f"Stopped after update {trainer.state.step}. To go on, give the same command with --resume.")
+        return 130
+    except KeyboardInterrupt:
+        last = folder.steps()[-1].name if folder.steps() else "the beginning"
+        say(f"Stopped at once. To go on from {last}, give the same command with --resume.")
         return 130
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
@@ -273,6 +278,8 @@ def evaluate(arguments: list[str]) -> int:
     from .evaluation import score_translations
     from .translation import load_pipeline, translate
 
+    if options.json and not Path(options.json).absolute().parent.is_dir():
+        raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
     corpus = load_corpus(
         options.test_file,
         dataset_name=options.dataset_name,

@@ -99,13 +99,19 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         InputError: If the file is missing or not UTF-8, or its compression is broken.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    _check_file(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield from decode_lines(file, str(path))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: broken gzip file ({error})") from error
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a file")
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
@@ -202,8 +208,7 @@ def _read_json_lines(path: Path, source_lang: str, target_lang: str) -> Iterator
 def _read_parquet(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
     from pyarrow import parquet
 
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    _check_file(path)
     number = 0
     try:
         for batch in parquet.ParquetFile(path).iter_batches():

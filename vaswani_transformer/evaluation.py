@@ -29,19 +29,11 @@ class TranslationMetric(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
-        """Corpus scores of `predictions` against one reference each."""
-        bleu, chrf = BLEU(), CHRF(word_order=2)
-        return {
-            "bleu": bleu.corpus_score(predictions, [references]).score,
-            "chrf++": chrf.corpus_score(predictions, [references]).score,
-            "bleu_signature": str(bleu.get_signature()),
-            "chrf++_signature": str(chrf.get_signature()),
-            "sentences": len(predictions),
-        }
+        return score_translations(predictions, references)
 
 
 def score_translations(predictions: list[str], references: list[str]) -> dict[str, Any]:
-    """[`TranslationMetric`]'s scores.
+    """Corpus scores of `predictions` against one reference each: BLEU (13a, cased) and chrF++, with signatures.
 
     Raises:
         ValueError: If there are none, or not as many predictions as references.
@@ -50,4 +42,11 @@ def score_translations(predictions: list[str], references: list[str]) -> dict[st
         raise ValueError(
             f"expected as many predictions ({len(predictions)}) as references ({len(references)}), and at least one"
         )
-    return TranslationMetric(keep_in_memory=True).compute(predictions=predictions, references=references)
+    bleu, chrf = BLEU(), CHRF(word_order=2)
+    return {
+        "bleu": bleu.corpus_score(predictions, [references]).score,
+        "chrf++": chrf.corpus_score(predictions, [references]).score,
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf++_signature": str(chrf.get_signature()),
+        "sentences": len(predictions),
+    }

@@ -597,6 +597,8 @@ def smoothed_cross_entropy(
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {epsilon}")
     positions = labels.flatten().ne(-100).nonzero().squeeze(1)
     states = hidden_states.flatten(0, 1).index_select(0, positions)
+    if not torch.is_grad_enabled():
+        weight = weight.detach()  # or the parameter would ask for its gradient all the same
     device_type = states.device.type
     if torch.is_autocast_enabled(device_type):
         dtype = torch.get_autocast_dtype(device_type)

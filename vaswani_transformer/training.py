@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import gather_object, set_seed
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
-from .checkpoints import RunFolder, TrainingState, average_weights, read_weights
+from .checkpoints import RunFolder, TrainingState, average_weights, generator_states, read_weights
 from .corpora import pair_lengths
 from .errors import InputError
 from .modeling_vaswani import VaswaniForConditionalGeneration
@@ -43,6 +43,7 @@ def interruptible() -> Iterator[list[int]]:
 
     def note(signal_number: int, frame: object) -> None:
         signals.append(signal_number)
+        print("\nStopping once this update is done and saved; Ctrl-C again stops at once.", file=sys.stderr)
         signal.signal(signal.SIGINT, previous)
 
     previous = signal.getsignal(signal.SIGINT)
@@ -139,7 +140,7 @@ class TranslationTrainer:
         if accelerator.process_index:
             # The processes start from one model and then draw their own dropout.
             set_seed(arguments.seed + accelerator.process_index)
-        self.state = TrainingState()
+        self.state = TrainingState(pairs=len(train_dataset))
 
     @property
     def bare_model(self) -> VaswaniForConditionalGeneration:
@@ -154,11 +155,11 @@ class TranslationTrainer:
 
         Raises:
             TrainingInterrupted: On Ctrl-C, after a checkpoint of the last whole update.
-            InputError: If the loss is no longer finite.
+            InputError: If the loss is no longer finite, or the checkpoint to resume from does not fit.
         """
         arguments = self.arguments
         if arguments.resume:
-            self.state = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer)
+            self._resume()
         started = time.monotonic() - self.state.seconds
         batches = self.sampler.epoch(self.state.epoch)
         limit = self._last_step(len(batches))
@@ -170,13 +171,13 @@ class TranslationTrainer:
             disable=not self.accelerator.is_main_process,
             mininterval=0.5 if sys.stderr.isatty() else 30,
         )
+        if self.state.step and self._finished(limit, time.monotonic() - started):
+            progress.close()
+            return self.folder.path
         window = LoggingWindow()
         self.model.train()
         with progress, interruptible() as interrupted:
-            while not self._finished(limit, time.monotonic() - started):
-                if interrupted:
-                    self._save_checkpoint()
-                    raise TrainingInterrupted
+            while not self._finished(limit, time.monotonic() - started, bool(interrupted)):
                 if self.state.batch == len(batches):
                     self.state.epoch, self.state.batch = self.state.epoch + 1, 0
                     batches = self.sampler.epoch(self.state.epoch)
@@ -197,10 +198,15 @@ class TranslationTrainer:
                     window.started += time.monotonic() - pause
                 if self.state.step % arguments.save_steps == 0:
                     self._save_checkpoint()
-            if self.state.step % arguments.eval_steps:
-                self._validate(progress)
             if self.state.step % arguments.save_steps:
                 self._save_checkpoint()
+            if self._finished(limit, time.monotonic() - started):
+                if self.state.step % arguments.eval_steps:
+                    self._validate(progress)
+                    if self.accelerator.is_main_process:
+                        self.folder.save_state(self.state)
+            else:
+                raise TrainingInterrupted
         return self.folder.path
 
     def update(self, parts: list[np.ndarray]) -> tuple[float, int]:
@@ -216,7 +222,9 @@ class TranslationTrainer:
             group["lr"] = self._rate(self.state.step + 1)
         total = torch.zeros((), device=accelerator.device)
         for number, part in enumerate(own, 1):
-            columns = self.train_dataset[part]
+            # The devices must run the model equally often to exchange gradients, so an empty part computes the loss
+            # of a pair that counts elsewhere, times zero.
+            columns = self.train_dataset[part if len(part) else parts[0][:1]]
             inputs = self.collate(columns["input_ids"], columns["labels"])
             inputs = {name: value.to(accelerator.device) for name, value in inputs.items()}
             with nullcontext() if number == len(own) else accelerator.no_sync(self.model):
@@ -224,7 +232,7 @@ class TranslationTrainer:
                 # each counts its own part as many times as there are processes.
                 loss = self.model(
                     **inputs, label_smoothing=arguments.label_smoothing_factor, num_items_in_batch=tokens
-                ).loss
+                ).loss * float(len(part) > 0)
                 accelerator.backward(loss * accelerator.num_processes)
             total += loss.detach()
         if arguments.max_grad_norm:
@@ -238,13 +246,16 @@ class TranslationTrainer:
         if self.accelerator.is_main_process:
             self.model.eval()
             # Validating more or less often must not change the training, so it draws from no generator of its.
-            with torch.random.fork_rng(), self._averaged_weights():
+            device = self.accelerator.device
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), self._averaged_weights():
                 scores = {"validation_loss": self._validation_loss()}
+                if not math.isfinite(scores["validation_loss"]):
+                    raise InputError(self._explain_divergence(scores["validation_loss"]))
                 if self.evaluate is not None:
                     scores.update(self.evaluate(self.bare_model))
                 use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
                 score = scores["bleu"] if use_bleu else -scores["validation_loss"]
-                best = self.state.best_score is None or score > self.state.best_score
+                best = self.state.best_score is None or score >= self.state.best_score
                 if best:
                     self.state.best_score, self.state.best_step = score, self.state.step
                     self.folder.save_best(self.bare_model, self.tokenizer)
@@ -258,8 +269,9 @@ class TranslationTrainer:
     def _averaged_weights(self) -> Iterator[None]:
         """Inside, the model has the mean of its weights and those of the newest checkpoints (section 6.1)."""
         others = self.arguments.average_last - 1
-        # A checkpoint of this very update, from before a resume, would count twice.
-        steps = [folder for folder in self.folder.steps() if folder != self.folder.step(self.state.step)]
+        # Not one that an interruption left between two others, nor one of this very update, which counts already.
+        regular = self.folder.steps(self.arguments.save_steps)
+        steps = [folder for folder in regular if folder != self.folder.step(self.state.step)]
         if not (others and steps):
             yield
             return
@@ -306,10 +318,28 @@ class TranslationTrainer:
         )
 
     def _save_checkpoint(self) -> None:
+        if not all(parameter.isfinite().all() for parameter in self.bare_model.parameters()):
+            raise InputError(self._explain_divergence(math.nan))
+        generators = gather_object([generator_states()])
         if self.accelerator.is_main_process:
-            optimizer = self.optimizer.optimizer
-            self.folder.save_checkpoint(self.bare_model, optimizer, self.state, self.arguments.keep_checkpoints)
+            self.folder.save_checkpoint(self.bare_model, self.optimizer.optimizer, self.state, generators)
+            self.folder.remove_old(self.arguments.keep_checkpoints, self.arguments.save_steps)
         self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        """Bring this process to the newest checkpoint."""
+        accelerator = self.accelerator
+        pairs = self.state.pairs
+        self.state = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer, accelerator.process_index)
+        if self.state.step and self.state.pairs != pairs:
+            raise InputError(
+                f"{self.folder.path}: the run began on {self.state.pairs:,} training pairs and there are {pairs:,} "
+                "now; resume it on the same corpus"
+            )
+        self.state.pairs = pairs
+        if accelerator.is_main_process:
+            self.folder.forget_records_after(self.state.step)
+        accelerator.wait_for_everyone()
 
     def _record(self, **values: Any) -> None:
         if self.accelerator.is_main_process:
@@ -329,13 +359,14 @@ class TranslationTrainer:
             limits.append(max(1, round(self.arguments.num_train_epochs * batches_per_epoch)))
         return min(limits) if limits else None
 
-    def _finished(self, limit: int | None, seconds: float) -> bool:
+    def _finished(self, limit: int | None, seconds: float, interrupted: bool = False) -> bool:
+        """Whether to stop before the next update: at the limit, out of time, or interrupted."""
         minutes = self.arguments.max_minutes
-        over = minutes is not None and seconds >= 60 * minutes
-        if self.accelerator.num_processes > 1 and minutes is not None:
-            # The clocks differ by process, and all must stop at the same update: the first to run out decides.
-            over = bool(self.accelerator.reduce(torch.tensor(float(over), device=self.accelerator.device)).item())
-        return over or (limit is not None and self.state.step >= limit)
+        stop = interrupted or (minutes is not None and seconds >= 60 * minutes)
+        if self.accelerator.num_processes > 1:
+            # Clocks and signals differ by process, and all must stop at the same update: the first decides.
+            stop = bool(self.accelerator.reduce(torch.tensor(float(stop), device=self.accelerator.device)).item())
+        return stop or (limit is not None and self.state.step >= limit)
 
     def _minutes_left(self, limit: int | None) -> str:
         left = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_origin, get_type_hints
 
 import yaml
+from transformers.activations import ACT2FN
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from .configuration_vaswani import VaswaniConfig
@@ -90,7 +92,7 @@ class TranslationTrainingArguments:
     adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon.")
     max_grad_norm: float = HfArg(default=0.0, help="Clip the gradient's norm to this; 0 does not clip, as the paper.")
     label_smoothing_factor: float = HfArg(default=0.1, help="Label smoothing in training.")
-    mixed_precision: Literal["auto", "no", "bf16", "fp16"] = HfArg(
+    mixed_precision: Literal["auto", "no", "bf16"] = HfArg(
         default="auto", help="Precision of training; auto is bf16 where the hardware computes in it, else none."
     )
     seed: int = HfArg(default=1, help="Seed of initialisation, dropout, batch order and the built-in corpus.")
@@ -140,15 +142,21 @@ class TranslationTrainingArguments:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("eval_sentences", "max_grad_norm"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         for name in ("learning_rate", "num_train_epochs", "max_minutes", "adam_epsilon"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0, got {getattr(self, name)}")
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise InputError(f"seed must be at least 0 and below 2^32, got {self.seed}")
+        if self.activation_function is not None and self.activation_function not in ACT2FN:
+            raise InputError(
+                f"unknown activation_function {self.activation_function}{nearest(self.activation_function, ACT2FN)}"
+            )
         for name in ("label_smoothing_factor", "adam_beta1", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        if self.max_length_ratio < 1:
+        if not self.max_length_ratio >= 1:
             raise InputError(f"max_length_ratio must be at least 1, got {self.max_length_ratio}")
         if self.average_last > self.keep_checkpoints + 1:
             raise InputError(
@@ -171,6 +179,17 @@ class TranslationTrainingArguments:
             return getattr(VaswaniConfig, self.preset)(**changes, max_position_embeddings=self.max_length)
         except Exception as error:  # huggingface_hub's strict dataclasses wrap a ValueError in their own
             raise InputError(f"model: {str(error.__cause__ or error).strip()}") from error
+
+
+# What a resumed run may change; all else would make it another run.
+MAY_CHANGE = frozenset(
+    {
+        *("output_dir", "resume", "train_file", "validation_file"),
+        *("max_steps", "num_train_epochs", "max_minutes", "logging_steps", "eval_steps", "save_steps"),
+        *("eval_sentences", "eval_num_beams", "metric_for_best_model", "average_last", "keep_checkpoints"),
+        *("learning_rate", "max_grad_norm", "gradient_accumulation_steps"),
+    }
+)
 
 
 class ArgumentParser(HfArgumentParser):
@@ -206,20 +225,29 @@ def read_recipe(path: str | Path) -> list[str]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: no such recipe")
+        raise InputError(f"{path}: " + ("is a folder, expected a recipe" if path.is_dir() else "no such recipe"))
     try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        recipe = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(recipe, dict):
         raise InputError(f"{path}: expected lines of `key: value`, found {type(recipe).__name__}")
-    known = [own.name for own in fields(TranslationTrainingArguments)]
+    keys = [node.value for node, _ in yaml.compose(text).value]
+    kinds = get_type_hints(TranslationTrainingArguments)
     flags: list[str] = []
     for key, value in recipe.items():
-        if key not in known:
-            raise InputError(f"{path}: unknown key {key}{nearest(str(key), known)}")
-        if value is not None:
-            values = value if isinstance(value, list) else [value]
+        if key not in kinds:
+            raise InputError(f"{path}: unknown key {key}{nearest(str(key), kinds)}")
+        if keys.count(key) > 1:
+            raise InputError(f"{path}: the key {key} stands there {keys.count(key)} times")
+        takes_list, takes_bool = get_origin(kinds[key]) is list, kinds[key] in (bool, bool | None)
+        if isinstance(value, dict) or (isinstance(value, list) and not takes_list):
+            raise InputError(f"{path}: {key} takes one value, found {value}")
+        if isinstance(value, bool) and not takes_bool:
+            raise InputError(f"{path}: {key} takes no yes or no; put the word in quotes if it is meant as text")
+        values = value if isinstance(value, list) else [value]
+        if value is not None and values:
             flags += [f"--{key}", *map(str, values)]
     return flags
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from .batching import batches_by_tokens
 from .configuration_vaswani import VaswaniConfig
-from .errors import InputError
+from .errors import InputError, one_line
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .pipeline_vaswani import TranslationPipeline
 
@@ -93,51 +93,73 @@ def load_model(name: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTo
     Raises:
         InputError: If there is no such model, or a part of it is missing, damaged or of another kind.
     """
-    shipped = PRETRAINED / name
-    folder = Path(name) if Path(name).is_dir() else shipped if shipped.is_dir() else None
-    if folder is None and (name.count("/") > 1 or name.startswith((".", "/")) or Path(name).exists()):
-        raise InputError(f"{name}: no such model folder")
-    if folder is not None:
-        for file, what in (
-            ("config.json", "configuration"),
-            ("tokenizer.json", "tokenizer"),
-            ("model.safetensors", "weights"),
-        ):
-            if not (folder / file).is_file():
-                raise InputError(f"{folder}: no {file}, the model's {what}; a model folder needs one")
+    folder = _model_folder(name)
     source = str(folder or name)
     try:
-        config = AutoConfig.from_pretrained(source)
+        # Safetensors alone and no code of the model's own: nothing that is downloaded runs.
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         if not isinstance(config, VaswaniConfig):
             raise InputError(f"{name}: expected a model of type {VaswaniConfig.model_type}, found {config.model_type}")
         model, loading = VaswaniForConditionalGeneration.from_pretrained(
-            source, config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+            source,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
-        for problem in ("missing_keys", "mismatched_keys"):
-            if loading[problem]:
-                raise InputError(
-                    f"{name}: the weights do not fit config.json ({len(loading[problem])} {problem.split('_')[0]}, "
-                    f"such as {sorted(map(str, loading[problem]))[0]}); the two must come from one model"
-                )
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except InputError:
         raise
     except SafetensorError as error:
         raise InputError(f"{name}: model.safetensors is damaged ({error}); copy or download it again") from error
-    except (OSError, ValueError, KeyError) as error:
-        found = " ".join(str(error).split())
+    except Exception as error:  # transformers, tokenizers and the Hub fail in many ways
         if folder is not None:
-            raise InputError(f"{name}: the model cannot be loaded ({found})") from error
-        known = (
-            ", ".join(sorted(path.name for path in PRETRAINED.iterdir() if path.is_dir()))
-            if PRETRAINED.is_dir()
-            else ""
-        )
+            raise InputError(f"{name}: the model cannot be loaded ({one_line(error)})") from error
         raise InputError(
-            f"{name}: not a folder, not a checkpoint of this package ({known}), and the Hub did not give it; check "
-            f"the name and the network ({found[:200]})"
+            f"{name}: not a folder, not a checkpoint of this package ({', '.join(shipped_checkpoints())}), and the "
+            f"Hub did not give it; check the name and the network ({one_line(error)})"
         ) from error
+    for problem in ("missing_keys", "mismatched_keys"):
+        if loading[problem]:
+            raise InputError(
+                f"{name}: the weights do not fit config.json ({len(loading[problem])} {problem.split('_')[0]}, such "
+                f"as {sorted(map(str, loading[problem]))[0]}); the two must come from one model"
+            )
+    special = [(tokenizer.pad_token_id, config.pad_token_id), (tokenizer.eos_token_id, config.eos_token_id)]
+    if len(tokenizer) > config.vocab_size or any(found != expected for found, expected in special):
+        raise InputError(
+            f"{name}: the tokenizer does not fit the model: it has {len(tokenizer):,} entries for "
+            f"{config.vocab_size:,} embeddings, and (pad, eos) {[found for found, _ in special]} where the model has "
+            f"{[expected for _, expected in special]}; the two must come from one model"
+        )
     return model.eval(), tokenizer
+
+
+def shipped_checkpoints() -> list[str]:
+    """The names of the checkpoints that ship with the package."""
+    return sorted(path.name for path in PRETRAINED.glob("*") if path.is_dir())
+
+
+def _model_folder(name: str) -> Path | None:
+    """The folder that `name` means, or `None` where it can only be a model on the Hub."""
+    if Path(name).is_dir():
+        folder = Path(name)
+    elif name in shipped_checkpoints():
+        folder = PRETRAINED / name
+    elif name.count("/") > 1 or name.startswith((".", "/")) or Path(name).exists():
+        raise InputError(f"{name}: no such model folder")
+    else:
+        return None
+    for file, what in (
+        ("config.json", "configuration"),
+        ("tokenizer.json", "tokenizer"),
+        ("tokenizer_config.json", "tokenizer's settings"),
+        ("model.safetensors", "weights"),
+    ):
+        if not (folder / file).is_file():
+            raise InputError(f"{folder}: no {file}, the model's {what}; a model folder needs one")
+    return folder
 
 
 def load_pipeline(name: str) -> TranslationPipeline:
