@@ -139,7 +139,7 @@ def test_run_folder_is_a_model_folder_of_the_best_update(small_run: list[str], t
     saved = load_file(folder / "checkpoints" / f"step-{best:06d}" / "model.safetensors")
     assert all(torch.equal(parameter, saved[name]) for name, parameter in model.named_parameters())
     assert AutoTokenizer.from_pretrained(folder)("Tom")["input_ids"][-1] == model.config.eos_token_id
-    assert model.generation_config.num_beams == 4
+    assert (model.generation_config.num_beams, model.generation_config.length_penalty) == (4, 0.6)
     files = {file.name for file in folder.iterdir()}
     model_files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert files == model_files | {"tokenizer_config.json", "training_args.yaml", "metrics.jsonl", "checkpoints"}

@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object, set_seed
 from datasets import Dataset
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
 from .checkpoints import RunFolder, TrainingState, average_weights, generator_states, read_weights
@@ -385,5 +385,12 @@ def build_model(
     config = arguments.model_config()
     config.vocab_size = len(tokenizer)
     model = VaswaniForConditionalGeneration(config)
-    model.generation_config.update(num_beams=4, length_penalty=0.6)
+    model.generation_config = GenerationConfig(
+        num_beams=4,
+        length_penalty=0.6,
+        pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
     return model
