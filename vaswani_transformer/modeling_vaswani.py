@@ -340,19 +340,37 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
 
-class VaswaniEncoder(VaswaniPreTrainedModel):
+class VaswaniStack(VaswaniPreTrainedModel):
+    """What encoder and decoder share: embeddings, a stack of layers and, with `norm_first`, a norm after it."""
+
+    def __init__(self, config: VaswaniConfig, layers: list[nn.Module]) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embeddings = VaswaniEmbeddings(config)
+        self.layers = nn.ModuleList(layers)
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.norm_first else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(
+        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, first_position: int = 0
+    ) -> torch.Tensor:
+        """Hidden states for tokens (batch, length), or for their embeddings, not yet scaled by sqrt(d_model)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            side = "decoder_" if isinstance(self, VaswaniDecoder) else ""
+            raise ValueError(f"pass exactly one of {side}input_ids and {side}inputs_embeds")
+        return self.embeddings(
+            self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds, first_position
+        )
+
+
+class VaswaniEncoder(VaswaniStack):
     """Section 3.1: the stack of encoder layers over the embedded source."""
 
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}  # noqa: RUF012
 
     def __init__(self, config: VaswaniConfig) -> None:
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embeddings = VaswaniEmbeddings(config)
-        self.layers = nn.ModuleList([VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
-        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.norm_first else nn.Identity()
-        self.gradient_checkpointing = False
-        self.post_init()
+        super().__init__(config, [VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
 
     @merge_with_config_defaults
     @capture_outputs
@@ -364,20 +382,16 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, length) or `inputs_embeds`, not yet scaled by sqrt(d_model)."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        hidden_states = self.embeddings(inputs_embeds)
+        hidden_states = self.embed(input_ids, inputs_embeds)
         attention_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=self.layer_norm(hidden_states))
 
 
-class VaswaniDecoder(VaswaniPreTrainedModel):
+class VaswaniDecoder(VaswaniStack):
     """Section 3.1: the stack of decoder layers over the target so far and the encoder's output."""
 
     _can_record_outputs = {  # noqa: RUF012
@@ -387,13 +401,7 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
     }
 
     def __init__(self, config: VaswaniConfig) -> None:
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embeddings = VaswaniEmbeddings(config)
-        self.layers = nn.ModuleList([VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
-        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.norm_first else nn.Identity()
-        self.gradient_checkpointing = False
-        self.post_init()
+        super().__init__(config, [VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
 
     @merge_with_config_defaults
     @capture_outputs
@@ -409,23 +417,19 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decode `input_ids` (batch, length) or `inputs_embeds`, after what `past_key_values` holds."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("pass exactly one of decoder_input_ids and decoder_inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         first_position = past_key_values.get_seq_length() if past_key_values is not None else 0
-        hidden_states = self.embeddings(inputs_embeds, first_position)
+        hidden_states = self.embed(input_ids, inputs_embeds, first_position)
         attention_mask = create_causal_mask(
             config=self.config,
-            inputs_embeds=inputs_embeds,
+            inputs_embeds=hidden_states,
             attention_mask=attention_mask,
             past_key_values=getattr(past_key_values, "self_attention_cache", past_key_values),
         )
         encoder_attention_mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=inputs_embeds,
+            inputs_embeds=hidden_states,
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
