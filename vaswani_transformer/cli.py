@@ -33,6 +33,14 @@ class Command:
     run: Callable[[list[str]], int]
 
 
+class MessageHandler(logging.Handler):
+    """Tells the package's messages to the person who waits."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message of `record`."""
+        _say(record.getMessage())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -40,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 2 for a mistake in what was given, told in one line; 130 after Ctrl-C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logger = logging.getLogger(__package__)
+    if not logger.handlers:
+        logger.addHandler(MessageHandler())
+        logger.setLevel(logging.INFO)
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(usage())
@@ -86,12 +97,14 @@ def usage() -> str:
 
 
 def _quieten_libraries() -> None:
-    """No progress bars and reports of loading and saving; other bars only where a person sees them."""
+    """No reports of loading, saving and retrying; progress bars only where a person sees them."""
     import datasets
+    import huggingface_hub
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
+    huggingface_hub.utils.logging.set_verbosity_error()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from datasets import Dataset, Features, List, Translation, Value
 from transformers import PreTrainedTokenizerBase
 
 from .errors import InputError
+
+logger = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 BUILTIN_SIZES = {"train": 120_000, "validation": 500, "test": 1_000}
@@ -251,6 +254,7 @@ def _builtin_pairs(name: str, split: str, source_lang: str, target_lang: str, se
 def _load_from_hub(name: str, config: str | None, split: str, source_lang: str, target_lang: str) -> Dataset:
     from datasets import load_dataset
 
+    logger.info(f"Looking for the data set {name} on the Hub")
     try:
         dataset = load_dataset(name, config, split=split)
     except Exception as error:  # the Hub, the network and the data set's own files fail in many ways

@@ -150,6 +150,7 @@ def _model_folder(name: str) -> Path | None:
     elif name.count("/") > 1 or name.startswith((".", "/")) or Path(name).exists():
         raise InputError(f"{name}: no such model folder")
     else:
+        logger.info(f"Looking for {name} on the Hub")
         return None
     for file, what in (
         ("config.json", "configuration"),
