@@ -32,7 +32,7 @@ model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1])
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
 sentences = [
     "The old woman opens the window because she is tired.",
-    "Does your brother know that the children bought thirty-seven books?",
+    "Did the children buy thirty-seven books?",
     "In summer the teacher does not want to drive to the city.",
 ]
 batch = tokenizer(sentences, padding=True, return_tensors="pt")

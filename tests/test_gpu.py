@@ -1,0 +1,39 @@
+"""What needs a CUDA device: `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vaswani_transformer.cli import main
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+
+def test_training_on_a_gpu_follows_the_cpu(small_run: list[str], tmp_path: Path) -> None:
+    losses = {}
+    for device, environment in (("gpu", {}), ("cpu", {"ACCELERATE_USE_CPU": "true"})):
+        command = [sys.executable, "-m", "vaswani_transformer", "train", *small_run, "--dropout", "0"]
+        command += ["--learning-rate", "0.001", "--max-steps", "10", "--output-dir", str(tmp_path / device)]
+        subprocess.run(command, check=True, env={**os.environ, **environment})
+        lines = (tmp_path / device / "metrics.jsonl").read_text().splitlines()
+        losses[device] = [record["loss"] for record in map(json.loads, lines) if "loss" in record]
+    assert losses["gpu"] == pytest.approx(losses["cpu"], rel=1e-3)
+
+
+def test_bf16_training_and_translation_on_a_gpu(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--mixed-precision", "bf16", "--max-steps", "20", "--output-dir", str(tmp_path / "a")]
+    assert main(["train", *flags]) == 0
+    (tmp_path / "in.txt").write_text("Tom is here.\n\nThe dog sleeps.\n")
+    files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]
+    assert main(["translate", str(tmp_path / "a"), *files]) == 0
+    assert len((tmp_path / "out.txt").read_text().split("\n")) == 4
