@@ -275,7 +275,8 @@ def start(flags: list[str], folder: Path) -> subprocess.Popen:
         [*command, "--max-steps", "100000", "--save-steps", "5"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # As many threads as here, for sums are rounded by thread.
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
     )
     deadline = time.monotonic() + 90
     while len(RunFolder(folder).steps()) < 2:
