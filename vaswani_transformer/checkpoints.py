@@ -87,9 +87,13 @@ class RunFolder:
             raise InputError(f"{self.path}: a resumed run keeps its settings: {changes}; give the ones it had")
 
     def create(self, settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
-        """Make the folder of a run, with its tokenizer and its settings, or bring the settings up to date."""
+        """Make the folder of a new run, with its tokenizer and its settings."""
         self.path.mkdir(parents=True, exist_ok=True)
         tokenizer.save_pretrained(self.path)
+        self.save_settings(settings)
+
+    def save_settings(self, settings: dict[str, Any]) -> None:
+        """Save the settings, or bring those of a resumed run up to date."""
         write_atomically(self.arguments, lambda path: path.write_text(yaml.safe_dump(settings, sort_keys=False)))
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -169,10 +173,8 @@ class RunFolder:
             state = TrainingState(**json.loads((folder / "training_state.json").read_text(encoding="utf-8")))
             weights = load_file(folder / "model.safetensors")
             tensors = load_file(folder / "training_state.safetensors")
+            copy_weights(model, weights)
             parameters = dict(model.named_parameters())
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.copy_(weights[name])
             for key, value in tensors.items():
                 kind, name = key.split(".", 1)
                 if name in parameters:
@@ -250,6 +252,13 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
         return load_file(folder / "model.safetensors")
     except (SafetensorError, OSError) as error:
         raise InputError(f"{folder}: model.safetensors cannot be read ({error})") from error
+
+
+def copy_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Give the parameters of `model` the values of `weights`, by name."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
 
 
 def average_weights(models: Iterable[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -148,10 +148,15 @@ def train(arguments: list[str]) -> int:
     folder = RunFolder(settings.output_dir)
     folder.check(asdict(settings), MAY_CHANGE, settings.resume)
     languages = (settings.source_lang, settings.target_lang)
-    names = {"dataset_name": settings.dataset_name, "dataset_config_name": settings.dataset_config_name}
-    names |= {"source_lang": languages[0], "target_lang": languages[1], "seed": settings.seed}
-    train_text = load_corpus(settings.train_file or None, split=settings.train_split, **names)
-    validation_text = load_corpus(settings.validation_file or None, split=settings.validation_split, **names)
+    common = {
+        "dataset_name": settings.dataset_name,
+        "dataset_config_name": settings.dataset_config_name,
+        "source_lang": settings.source_lang,
+        "target_lang": settings.target_lang,
+        "seed": settings.seed,
+    }
+    train_text = load_corpus(settings.train_file or None, split=settings.train_split, **common)
+    validation_text = load_corpus(settings.validation_file or None, split=settings.validation_split, **common)
 
     tokenizer = None
     if settings.resume:
@@ -179,7 +184,9 @@ def train(arguments: list[str]) -> int:
         score = _scorer(tokenizer, sources, references, settings)
     model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
-    if accelerator.is_main_process:
+    if accelerator.is_main_process and settings.resume:
+        folder.save_settings(asdict(settings))
+    elif accelerator.is_main_process:
         folder.create(asdict(settings), tokenizer)
     accelerator.wait_for_everyone()
     say(

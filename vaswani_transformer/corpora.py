@@ -312,10 +312,11 @@ def tokenize_corpus(
     for index, pair in enumerate(_pairs(dataset, source_lang, target_lang)):
         if not (pair[0].strip() and pair[1].strip()):
             report.empty += 1
-        elif drop_duplicates and hash(pair) in seen:
+        elif drop_duplicates and (key := hash(pair)) in seen:
             report.duplicate += 1
         else:
-            seen.add(hash(pair))
+            if drop_duplicates:
+                seen.add(key)
             kept.append(index)
 
     def encode(batch: dict[str, list]) -> dict[str, list]:

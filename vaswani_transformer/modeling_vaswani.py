@@ -339,6 +339,14 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             init.ones_(module.weight)
             init.zeros_(module.bias)
 
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        # One vocabulary serves both sides, so an untied target embedding follows the source's size.
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        decoder = getattr(self.base_model, "decoder", None)
+        if decoder is not None and not self.config.tie_word_embeddings:
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, embeddings.num_embeddings)
+        return embeddings
+
 
 class VaswaniStack(VaswaniPreTrainedModel):
     """What encoder and decoder share: embeddings, a stack of layers and, with `norm_first`, a norm after it."""
@@ -468,15 +476,6 @@ class VaswaniModel(VaswaniPreTrainedModel):
         self.encoder.embed_tokens = value
         if self.config.tie_word_embeddings:
             self.decoder.embed_tokens = value
-
-    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        # One vocabulary serves both sides, so an untied target embedding follows the source's size.
-        embeddings = super()._resize_token_embeddings(*args, **kwargs)
-        if not self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = self._get_resized_embeddings(
-                self.decoder.embed_tokens, embeddings.num_embeddings
-            )
-        return embeddings
 
     @can_return_tuple
     def forward(
@@ -621,13 +620,6 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         self.model = VaswaniModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.post_init()
-
-    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        embeddings = super()._resize_token_embeddings(*args, **kwargs)
-        self.model.decoder.embed_tokens = self._get_resized_embeddings(
-            self.model.decoder.embed_tokens, embeddings.num_embeddings
-        )
-        return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Decoder inputs for `labels`, as transformers' collators ask for them."""

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
-from .checkpoints import RunFolder, TrainingState, average_weights, generator_states, read_weights
+from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
 from .corpora import pair_lengths
 from .errors import InputError
 from .modeling_vaswani import VaswaniForConditionalGeneration
@@ -46,14 +46,14 @@ def interruptible() -> Iterator[list[int]]:
         print("\nStopping once this update is done and saved; Ctrl-C again stops at once.", file=sys.stderr)
         signal.signal(signal.SIGINT, previous)
 
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, note)
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # only the main thread may handle signals
+        return
+    previous = signal.signal(signal.SIGINT, note)
     try:
         yield signals
     finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, previous)
 
 
 def resolve_mixed_precision(mixed_precision: str) -> str:
@@ -224,9 +224,7 @@ class TranslationTrainer:
         for number, part in enumerate(own, 1):
             # The devices must run the model equally often to exchange gradients, so an empty part computes the loss
             # of a pair that counts elsewhere, times zero.
-            columns = self.train_dataset[part if len(part) else parts[0][:1]]
-            inputs = self.collate(columns["input_ids"], columns["labels"])
-            inputs = {name: value.to(accelerator.device) for name, value in inputs.items()}
+            inputs = self._inputs(self.train_dataset, part if len(part) else parts[0][:1])
             with nullcontext() if number == len(own) else accelerator.no_sync(self.model):
                 # The mean runs over the target tokens of the whole update. DDP averages over the processes, so
                 # each counts its own part as many times as there are processes.
@@ -240,6 +238,12 @@ class TranslationTrainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return accelerator.reduce(total).item(), tokens
+
+    def _inputs(self, dataset: Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
+        """The padded pairs of `dataset` at `indices`, on the device."""
+        columns = dataset[indices]
+        inputs = self.collate(columns["input_ids"], columns["labels"])
+        return {name: value.to(self.accelerator.device) for name, value in inputs.items()}
 
     def _validate(self, progress: tqdm) -> None:
         """Record the validation loss and scores, and save the model where it is the best so far."""
@@ -275,18 +279,13 @@ class TranslationTrainer:
         if not (others and steps):
             yield
             return
-        parameters = dict(self.bare_model.named_parameters())
-        own = {name: parameter.detach().cpu().clone() for name, parameter in parameters.items()}
-        mean = average_weights([own, *map(read_weights, steps[-others:])])
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(mean[name])
+        model = self.bare_model
+        own = {name: parameter.detach().cpu().clone() for name, parameter in model.named_parameters()}
+        copy_weights(model, average_weights([own, *map(read_weights, steps[-others:])]))
         try:
             yield
         finally:
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.copy_(own[name])
+            copy_weights(model, own)
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
@@ -295,9 +294,7 @@ class TranslationTrainer:
         order = lengths.max(axis=1).argsort(kind="stable")
         loss = tokens = 0.0
         for batch in batches_by_tokens(lengths, order, self.arguments.batch_tokens):
-            columns = self.validation_dataset[batch]
-            inputs = self.collate(columns["input_ids"], columns["labels"])
-            inputs = {name: value.to(self.accelerator.device) for name, value in inputs.items()}
+            inputs = self._inputs(self.validation_dataset, batch)
             loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
             tokens += int(lengths[batch, 1].sum())
         return loss / tokens
