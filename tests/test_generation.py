@@ -148,6 +148,7 @@ def test_a_batch_generates_what_its_sentences_do_alone(
 
 def test_beams_follow_their_own_cache(trained: VaswaniForConditionalGeneration) -> None:
     options = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 8, "suppress_tokens": [2]}
+    options |= {"length_penalty": 1.0, "length_penalty_type": "transformers"}
     cached = trained.generate(**sources(), **options, return_dict_in_generate=True, output_scores=True)
     uncached = trained.generate(**sources(), **options, use_cache=False)
     assert torch.equal(cached.sequences, uncached)

@@ -1,16 +1,325 @@
-"""What decoding adds to `generate()`: the paper's limit on the length of a translation."""
+"""Decoding as the paper does it (section 6.1), inside `generate()`.
+
+Beam search with 4 beams and the length penalty ((5 + n) / 6)^0.6 of Wu et al. (2016, https://arxiv.org/abs/1609.08144,
+equation 14), at most 50 tokens more than the source has, ended as soon as no running beam can still win. These are
+the defaults of a model's generation configuration; every argument of `generate()` changes them as it does for any
+model of transformers. Shapes in the docstrings: `sentences` sources, `beams` hypotheses of each.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from transformers.generation import GenerationConfig, GenerationMixin
+from torch.nn import functional as F
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.generation import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StoppingCriteria
+from transformers.modeling_outputs import BaseModelOutput
+
+# Tokens that a translation may have more than its source (section 6.1).
+MORE_THAN_THE_SOURCE = 50
+# The score of a beam that is not there, as in transformers' own beam search.
+NEVER = -1.0e9
+# Steps for which the shared cache makes room at a time.
+STEPS_OF_ROOM = 16
+# Finished sentences leave the batch when they are at least one of so many: to leave moves the cache of the others.
+LEAVING_SHARE = 8
+# Classes of the vocabulary that are compared at a time when the best are looked for.
+CHUNK = 64
+
+
+class GNMTLengthPenalty(float):
+    """The exponent alpha of a length penalty for which `n ** alpha` means ((5 + n) / 6)^alpha.
+
+    transformers' beam search divides a score by `n ** length_penalty` and offers no penalty of another form.
+    """
+
+    def __rpow__(self, length: float) -> float:
+        return ((5 + length) / 6) ** float(self)
+
+
+class SourceLengthCriteria(StoppingCriteria):
+    """Ends a translation at its own source's limit, so that a sentence's limit does not depend on its batch.
+
+    Args:
+        limits: The most tokens (sentences,) of a translation, prefix included.
+    """
+
+    def __init__(self, limits: torch.Tensor) -> None:
+        self.limits = limits
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Any = None, **kwargs: Any) -> torch.BoolTensor:
+        """Whether each row of `input_ids`, as many of each sentence, has reached its limit."""
+        return (self.limits <= input_ids.shape[1]).repeat_interleave(len(input_ids) // len(self.limits))
+
+
+class SharedBeamLayer(DynamicLayer):
+    """Keys and values of all beams of a sentence in one row, in slots that stay where they are written.
+
+    Room for several steps is made at a time, and the whole of it returned: shapes that seldom change suit oneDNN,
+    compilers and CUDA graphs alike. What is not written yet is zero and for the mask to hide.
+
+    Args:
+        room: Slots to make beyond those in use.
+    """
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.used = 0
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write (sentences, heads, new slots, head_dim); return all slots, the first time those written."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.used = key_states.shape[-2]
+            self.keys, self.values = (F.pad(states, (0, 0, 0, self.room)) for states in (key_states, value_states))
+            return key_states, value_states
+        end = self.used + key_states.shape[-2]
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        """Slots in use."""
+        return self.used
+
+    def keep(self, rows: torch.Tensor, slots: torch.Tensor) -> None:
+        """Keep of the sentences `rows` the `slots` (rows, kept slots), and make room again."""
+        heads, capacity, width = self.keys.shape[1:]
+        first = (rows[:, None] * heads + torch.arange(heads, device=rows.device)) * capacity
+        index = (first[:, :, None] + slots[:, None]).flatten()
+        self.used = slots.shape[1]
+        self.keys, self.values = (
+            F.pad(
+                states.view(-1, width).index_select(0, index).view(len(rows), heads, -1, width), (0, 0, 0, self.room)
+            )
+            for states in (self.keys, self.values)
+        )
+
+
+class SharedBeamCache(EncoderDecoderCache):
+    """A cache with one row for each sentence, whose beams are lists of slots.
+
+    The keys and values of the source are there once. Those of the target are written once, and move only when room
+    runs out or sentences leave; choosing among beams moves nothing but slot numbers.
+
+    Args:
+        cross_attention_cache: An empty cache for the source's keys and values.
+        layers: Number of decoder layers.
+        beams: Beams of a sentence.
+    """
+
+    def __init__(self, cross_attention_cache: Cache, layers: int, beams: int) -> None:
+        super().__init__(Cache([SharedBeamLayer(STEPS_OF_ROOM * beams) for _ in range(layers)]), cross_attention_cache)
+        self.beams = beams
+        self.slots: torch.Tensor | None = None
+
+    def choose(self, parents: torch.Tensor) -> None:
+        """Go on with the beams `parents` (sentences, beams)."""
+        if self.slots is None:  # all beams begin with the prompt
+            prompt = torch.arange(self.get_seq_length(), device=parents.device)
+            self.slots = prompt.expand(*parents.shape, -1)
+        self.slots = gather_beams(self.slots, parents)
+
+    def next_mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """Allot a slot to each beam's next token; return the mask (sentences, 1, beams, slots) to add to its scores."""
+        layer = self.self_attention_cache.layers[0]
+        if layer.used + self.beams > layer.keys.shape[-2]:
+            self.keep(torch.arange(len(self.slots), device=self.slots.device))
+        new = layer.used + torch.arange(self.beams, device=self.slots.device)
+        self.slots = torch.cat((self.slots, new.expand(len(self.slots), -1)[..., None]), dim=-1)
+        shape = (len(self.slots), self.beams, layer.keys.shape[-2])
+        mask = torch.full(shape, torch.finfo(dtype).min, dtype=dtype, device=self.slots.device)
+        return mask.scatter_(2, self.slots, 0.0)[:, None]
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Keep the sentences `rows`, and of their slots those that a beam still needs."""
+        if len(rows) < len(self.slots):
+            self.slots = self.slots[rows]
+            self.cross_attention_cache.batch_select_indices(rows)
+        needed = self.slots.new_zeros(len(rows), self.get_seq_length()).scatter_(1, self.slots.flatten(1), 1)
+        # The needed slots first, in their order; a row with fewer of them than another keeps some that nobody sees.
+        kept = needed.argsort(dim=1, descending=True, stable=True)[:, : int(needed.sum(dim=1).max())]
+        for layer in self.self_attention_cache.layers:
+            layer.keep(rows, kept)
+        numbers = needed.cumsum(dim=1) - 1
+        self.slots = numbers.gather(1, self.slots.flatten(1)).view_as(self.slots)
+
+
+def top_k(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`values.topk(k)` over a long last dimension, of which it looks through `k` short chunks.
+
+    The `k` best lie in the `k` chunks with the best maxima.
+    """
+    size = values.shape[-1]
+    chunks = size // CHUNK
+    if chunks <= k:
+        return values.topk(k)
+    maxima = values[..., : chunks * CHUNK].unflatten(-1, (chunks, CHUNK)).amax(-1)
+    places = torch.arange(CHUNK, device=values.device)
+    index = (maxima.topk(k, sorted=False).indices[..., None] * CHUNK + places).flatten(-2)
+    rest = torch.arange(chunks * CHUNK, size, device=values.device).expand(*index.shape[:-1], -1)
+    index = torch.cat((index, rest), dim=-1)
+    best, chosen = values.gather(-1, index).topk(k)
+    return best, index.gather(-1, chosen)
+
+
+def candidates_of(config: GenerationConfig) -> int:
+    """Continuations to look at in a step: enough that `num_beams` remain where some end, as in transformers."""
+    ends = config._eos_token_tensor
+    return max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
+
+
+def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
+    """Of `tensor` (sentences, old beams, length) the rows `beams` (sentences, new beams)."""
+    return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
+
+
+class BeamSearch:
+    """The state of a beam search and its step from one token to the next; knows no model.
+
+    Each sentence keeps its running beams and the best hypotheses that have ended, and is done when none of the
+    running ones can still be returned. The rules are those of transformers' `_beam_search`, option by option; it
+    decides for each sentence alone when to stop, where transformers' goes on until the whole batch stops.
+
+    Args:
+        prompt: What each sentence's translations begin with (sentences, length).
+        config: As `generate()` has prepared it.
+        logits_processor: Likewise.
+        stopping_criteria: Likewise.
+    """
+
+    def __init__(
+        self,
+        prompt: torch.LongTensor,
+        config: GenerationConfig,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+    ) -> None:
+        self.config = config
+        self.logits_processor = logits_processor
+        self.stopping_criteria = stopping_criteria
+        self.prompt_length = prompt.shape[1]
+        self.candidates = candidates_of(config)
+        shape, device = (len(prompt), config.num_beams), prompt.device
+        self.tokens = prompt[:, None].expand(*shape, -1)
+        # One beam exists at first; the others are its copies and must not be chosen.
+        self.scores = torch.full(shape, NEVER, device=device)
+        self.scores[:, 0] = 0.0
+
+        ends = config._eos_token_tensor
+        fill = config._pad_token_tensor or ends[0] if ends is not None else -1  # transformers' own rule
+        self.ended_tokens = torch.full((*shape, config.max_length), fill, device=device, dtype=torch.long)
+        self.ended_tokens[:, :, : self.prompt_length] = self.tokens
+        self.ended_scores = torch.full(shape, NEVER, device=device)
+        self.ended_lengths = torch.full(shape, self.prompt_length, device=device)
+
+        self.sentences = torch.arange(len(prompt), device=device)
+        self.done = torch.zeros(len(prompt), dtype=torch.bool, device=device)
+        self.result = self.ended_tokens[:, : config.num_return_sequences].clone()
+        self.result_lengths = self.ended_lengths[:, : config.num_return_sequences].clone()
+
+        # The penalty at the greatest length that a translation can reach, for the bound on its score.
+        limits = torch.full((len(prompt),), config.max_length)
+        for criterion in stopping_criteria:
+            if isinstance(criterion, SourceLengthCriteria):
+                limits = criterion.limits.cpu().minimum(limits)
+        penalties = [(limit - self.prompt_length) ** config.length_penalty for limit in limits.tolist()]
+        self.last_penalty = self.scores.new_tensor(penalties)
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """Go on by one token, given the `logits` (sentences, beams, vocabulary) that follow each running beam.
+
+        Returns the beams (sentences, beams) from which the new running ones come.
+        """
+        log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        if self.logits_processor:
+            flat = self.logits_processor(self.tokens.flatten(0, 1), log_probabilities.flatten(0, 1))
+            log_probabilities = flat.view_as(log_probabilities)
+        # The best continuations of a sentence are among the best of each of its beams.
+        scores, tokens = top_k(log_probabilities, self.candidates)
+        scores, chosen = (scores + self.scores[..., None]).flatten(1).topk(self.candidates)
+        parents = chosen // self.candidates
+        tokens = tokens.flatten(1).gather(1, chosen)[..., None]
+        tokens = torch.cat((gather_beams(self.tokens, parents), tokens), dim=-1)
+        ends = self.stopping_criteria(tokens.flatten(0, 1), None).view_as(scores)
+
+        self._add_ended(tokens, scores, ends)
+        self.scores, running = (scores + ends * NEVER).topk(self.config.num_beams)
+        self.tokens = gather_beams(tokens, running)
+        self.done = self.done | ends.all(dim=1) | self._is_settled()
+        return parents.gather(1, running)
+
+    def _add_ended(self, tokens: torch.Tensor, scores: torch.Tensor, ends: torch.Tensor) -> None:
+        """Put the candidates that end among the best that their sentence has, unless it is done."""
+        beams, length = self.config.num_beams, tokens.shape[-1]
+        # The candidates after the first `beams` are there only to take the place of those that end.
+        counts = ends & (torch.arange(self.candidates, device=ends.device) < beams) & ~self.done[:, None]
+        scores = scores / (length - self.prompt_length) ** self.config.length_penalty
+        scores = torch.cat((self.ended_scores, scores.masked_fill(~counts, NEVER)), dim=1)
+        self.ended_scores, chosen = scores.topk(beams)
+        self.ended_tokens[..., :length] = gather_beams(torch.cat((self.ended_tokens[..., :length], tokens), 1), chosen)
+        lengths = torch.cat((self.ended_lengths, torch.full_like(ends, length, dtype=torch.long)), dim=1)
+        self.ended_lengths = lengths.gather(1, chosen)
+
+    def _is_settled(self) -> torch.Tensor:
+        """Whether (sentences,) no running beam can still be returned, by the rule that `early_stopping` names."""
+        penalty = (self.tokens.shape[-1] - self.prompt_length) ** self.config.length_penalty
+        if self.config.early_stopping == "never":
+            # A score only falls from token to token, so its best case is the longest translation, whose penalty is
+            # the greatest unless the exponent is negative. What ends later is below all that is returned.
+            if self.config.length_penalty > 0:
+                penalty = self.last_penalty
+            return self.scores[:, 0] / penalty <= self.ended_scores[:, self.config.num_return_sequences - 1]
+        full = self.ended_scores[:, -1] > NEVER
+        return full if self.config.early_stopping else full & (self.scores[:, 0] / penalty <= self.ended_scores[:, -1])
+
+    def leave(self) -> torch.Tensor:
+        """Put the translations of the sentences into the result and go on without those that are done.
+
+        Returns the rows of those that stay.
+        """
+        self.result[self.sentences] = self.ended_tokens[:, : self.result.shape[1]]
+        self.result_lengths[self.sentences] = self.ended_lengths[:, : self.result.shape[1]]
+        rows = (~self.done).nonzero().squeeze(1)
+        state = "tokens scores ended_tokens ended_scores ended_lengths sentences done last_penalty"
+        for name in state.split():
+            setattr(self, name, getattr(self, name)[rows])
+        for criterion in self.stopping_criteria:
+            if isinstance(criterion, SourceLengthCriteria):
+                criterion.limits = criterion.limits[rows]
+        return rows
 
 
 class VaswaniGenerationMixin(GenerationMixin):
-    """`generate()` whose default limit is the source's length plus 50 tokens (section 6.1), not 20 tokens.
+    """`generate()` with the paper's beam search, and no copies of the encoder's states.
 
-    Learned positions end it where their table does.
+    One setting is new: `length_penalty_type`, `"gnmt"` for the paper's ((5 + n) / 6)^length_penalty or
+    `"transformers"` for the n^length_penalty of every other model. Where the caller sets no length, a translation
+    has at most 50 tokens more than its source; learned positions end it where their table does.
     """
+
+    @staticmethod
+    def default_generation_settings() -> dict[str, Any]:
+        """The paper's settings (section 6.1)."""
+        return {"num_beams": 4, "length_penalty": 0.6, "length_penalty_type": "gnmt", "early_stopping": "never"}
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        penalty_type = kwargs.pop("length_penalty_type", None)
+        generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
+        if penalty_type is None:
+            penalty_type = getattr(generation_config, "length_penalty_type", "gnmt")
+        if penalty_type not in ("gnmt", "transformers"):
+            raise ValueError(f'length_penalty_type must be "gnmt" or "transformers", got {penalty_type!r}')
+        generation_config.length_penalty_type = penalty_type
+        return generation_config, model_kwargs
 
     def _prepare_generated_length(
         self,
@@ -21,9 +330,10 @@ class VaswaniGenerationMixin(GenerationMixin):
         input_ids_length: int,
         inputs_tensor: torch.Tensor,
     ) -> GenerationConfig:
-        if has_default_max_length and generation_config.max_new_tokens is None:
+        generation_config._limited_by_source = has_default_max_length and generation_config.max_new_tokens is None
+        if generation_config._limited_by_source:
             # `inputs_tensor` is the source: its tokens, its embeddings, or as many rows as `encoder_outputs` has.
-            generation_config.max_new_tokens = inputs_tensor.shape[1] + 50
+            generation_config.max_new_tokens = inputs_tensor.shape[1] + MORE_THAN_THE_SOURCE
             if self.config.positional_encoding == "learned":
                 room = self.config.max_position_embeddings - input_ids_length
                 generation_config.max_new_tokens = max(1, min(generation_config.max_new_tokens, room))
@@ -35,6 +345,152 @@ class VaswaniGenerationMixin(GenerationMixin):
             input_ids_length=input_ids_length,
             inputs_tensor=inputs_tensor,
         )
+
+    def _expand_inputs_for_generation(
+        self,
+        expand_size: int = 1,
+        is_encoder_decoder: bool = False,
+        input_ids: torch.LongTensor | None = None,
+        **model_kwargs: Any,
+    ) -> tuple[torch.LongTensor, dict[str, Any]]:
+        """Repeat what belongs to the target; the beams and samples of a sentence share the source's one row."""
+        source = {
+            name: model_kwargs.pop(name) for name in ("encoder_outputs", "attention_mask") if name in model_kwargs
+        }
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(
+            expand_size=expand_size, is_encoder_decoder=False, input_ids=input_ids, **model_kwargs
+        )
+        return input_ids, {**model_kwargs, **source}
+
+    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.LongTensor) -> EncoderDecoderCache:
+        past_key_values.self_attention_cache.reorder_cache(beam_idx)
+        return past_key_values
+
+    def _sample(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **kwargs: Any,
+    ) -> Any:
+        self._limit_by_source(stopping_criteria, generation_config, input_ids.shape[1], kwargs)
+        return super()._sample(
+            input_ids,
+            logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria,
+            generation_config=generation_config,
+            **kwargs,
+        )
+
+    def _beam_search(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        **model_kwargs: Any,
+    ) -> Any:
+        """transformers' beam search, on shared beams where nothing is asked of it that needs a row for each beam."""
+        self._limit_by_source(stopping_criteria, generation_config, input_ids.shape[1], model_kwargs)
+        if generation_config.length_penalty_type == "gnmt":
+            generation_config.length_penalty = GNMTLengthPenalty(generation_config.length_penalty)
+        if not synced_gpus and self._beams_can_share(generation_config, model_kwargs):
+            return self._shared_beam_search(
+                input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+            )
+        return super()._beam_search(
+            input_ids,
+            logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria,
+            generation_config=generation_config,
+            synced_gpus=synced_gpus,
+            **model_kwargs,
+        )
+
+    def _limit_by_source(
+        self,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        prompt_length: int,
+        model_kwargs: dict[str, Any],
+    ) -> None:
+        """Add the limit of each sentence to `stopping_criteria` where the caller set no length."""
+        if not generation_config._limited_by_source:
+            return
+        mask = model_kwargs.get("attention_mask")
+        if mask is not None and mask.ndim == 2:
+            limits = mask.sum(dim=1) + MORE_THAN_THE_SOURCE + prompt_length
+            stopping_criteria.append(SourceLengthCriteria(limits.to(torch.long)))
+
+    def _beams_can_share(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
+        """Whether the search may keep the beams of a sentence in one row."""
+        cache = getattr(model_kwargs.get("past_key_values"), "self_attention_cache", None)
+        expected = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep"}
+        return (
+            not generation_config.do_sample
+            and not generation_config.return_dict_in_generate  # scores, attentions, the cache: a row for each beam
+            and not generation_config.low_memory  # which transformers refuses
+            and type(cache) is DynamicCache
+            and not cache.offloading
+            and not hasattr(model_kwargs["past_key_values"], "_is_user_defined")
+            and {name for name, value in model_kwargs.items() if value is not None} <= expected
+            and self.config._attn_implementation in ("eager", "sdpa")  # others take no mask of our own
+            and candidates_of(generation_config) <= self.config.vocab_size
+        )
+
+    def _shared_beam_search(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        encoder_outputs: Any,
+        past_key_values: EncoderDecoderCache,
+        attention_mask: torch.Tensor | None = None,
+        **model_kwargs: Any,
+    ) -> torch.LongTensor:
+        """Beam search in which the beams of a sentence are positions of one row.
+
+        A beam's newest token is a position whose mask shows the slots of its own past ([`SharedBeamCache`]).
+        Finished sentences leave the batch.
+        """
+        beams = generation_config.num_beams
+        search = BeamSearch(input_ids[::beams], generation_config, logits_processor, stopping_criteria)
+        cache = SharedBeamCache(past_key_values.cross_attention_cache, self.config.decoder_layers, beams)
+        # Rows that leave would change what a processor or criterion of the caller's sees under a row's number.
+        may_leave = not logits_processor and all(
+            type(criterion) in (EosTokenCriteria, MaxLengthCriteria, SourceLengthCriteria)
+            for criterion in stopping_criteria
+        )
+        if attention_mask is not None and attention_mask.all():
+            attention_mask = None
+        inputs = {"decoder_input_ids": input_ids[::beams], "logits_to_keep": 1}
+        while True:
+            outputs = self(
+                **inputs,
+                encoder_outputs=encoder_outputs,
+                attention_mask=attention_mask,
+                past_key_values=cache,
+                use_cache=True,
+                return_dict=True,
+            )
+            cache.choose(search.step(outputs.logits.expand(-1, beams, -1)))
+            done = int(search.done.sum())
+            if done == len(search.done):
+                search.leave()
+                return search.result.flatten(0, 1)[:, : search.result_lengths.max()]
+            if may_leave and done * LEAVING_SHARE >= len(search.done):
+                rows = search.leave()
+                cache.keep(rows)
+                encoder_outputs = BaseModelOutput(encoder_outputs.last_hidden_state[rows])
+                attention_mask = None if attention_mask is None else attention_mask[rows]
+            inputs = {
+                "decoder_input_ids": search.tokens[..., -1],
+                "decoder_position_ids": search.tokens.new_tensor([search.tokens.shape[-1] - 1]),
+                "decoder_attention_mask": cache.next_mask(self.dtype),
+            }
 
 
 __all__ = ["VaswaniGenerationMixin"]
