@@ -22,7 +22,7 @@ MORE_THAN_THE_SOURCE = 50
 # The score of a beam that is not there, as in transformers' own beam search.
 NEVER = -1.0e9
 # Steps for which the shared cache makes room at a time.
-STEPS_OF_ROOM = 16
+STEPS_OF_ROOM = 8
 # Finished sentences leave the batch when they are at least one of so many: to leave moves the cache of the others.
 LEAVING_SHARE = 8
 # Classes of the vocabulary that are compared at a time when the best are looked for.
@@ -127,7 +127,7 @@ class SharedBeamCache(EncoderDecoderCache):
         self.slots = gather_beams(self.slots, parents)
 
     def next_mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """Allot a slot to each beam's next token; return the mask (sentences, 1, beams, slots) to add to its scores."""
+        """Allot a slot to each beam's next token; return the additive mask (sentences, 1, beams, slots)."""
         layer = self.self_attention_cache.layers[0]
         if layer.used + self.beams > layer.keys.shape[-2]:
             self.keep(torch.arange(len(self.slots), device=self.slots.device))
@@ -319,6 +319,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         if penalty_type not in ("gnmt", "transformers"):
             raise ValueError(f'length_penalty_type must be "gnmt" or "transformers", got {penalty_type!r}')
         generation_config.length_penalty_type = penalty_type
+        if generation_config.num_beams < 1:
+            raise ValueError(f"num_beams must be at least 1, got {generation_config.num_beams}")
         return generation_config, model_kwargs
 
     def _prepare_generated_length(
@@ -438,6 +440,10 @@ class VaswaniGenerationMixin(GenerationMixin):
             and {name for name, value in model_kwargs.items() if value is not None} <= expected
             and self.config._attn_implementation in ("eager", "sdpa")  # others take no mask of our own
             and candidates_of(generation_config) <= self.config.vocab_size
+            and (
+                self.config.positional_encoding == "sinusoidal"
+                or generation_config.max_length <= self.config.max_position_embeddings  # or a step must complain
+            )
         )
 
     def _shared_beam_search(

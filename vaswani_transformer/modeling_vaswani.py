@@ -222,7 +222,7 @@ class VaswaniAttention(nn.Module):
                     past_key_values.is_updated[self.layer_idx] = True
 
         batch, length = hidden_states.shape[:2]
-        query = self.split_heads(self.q_proj(hidden_states.view(key.shape[0], -1, hidden_states.shape[2])))
+        query = self.split_heads(self.q_proj(hidden_states.reshape(key.shape[0], -1, hidden_states.shape[2])))
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -407,6 +407,9 @@ class VaswaniStack(VaswaniPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             side = "decoder_" if isinstance(self, VaswaniDecoder) else ""
             raise ValueError(f"pass exactly one of {side}input_ids and {side}inputs_embeds")
+        shape = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
+        if 0 in shape:
+            raise ValueError(f"expected at least one sequence of at least one token, got {tuple(shape)}")
         return self.embeddings(
             self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds, first_position, position_ids
         )
@@ -473,6 +476,11 @@ class VaswaniDecoder(VaswaniStack):
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         first_position = past_key_values.get_seq_length() if past_key_values is not None else 0
         hidden_states = self.embed(input_ids, inputs_embeds, first_position, position_ids)
+        if hidden_states.shape[0] % encoder_hidden_states.shape[0]:
+            raise ValueError(
+                f"expected one target, or equally many, for each of {encoder_hidden_states.shape[0]} sources, "
+                f"got {hidden_states.shape[0]}"
+            )
         attention_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=hidden_states,
@@ -481,7 +489,7 @@ class VaswaniDecoder(VaswaniStack):
         )
         encoder_attention_mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=hidden_states.view(encoder_hidden_states.shape[0], -1, hidden_states.shape[2]),
+            inputs_embeds=hidden_states.reshape(encoder_hidden_states.shape[0], -1, hidden_states.shape[2]),
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
@@ -667,8 +675,8 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         super().__init__(config)
         self.model = VaswaniModel(config)
         self.lm_head = VaswaniLinear(config.d_model, config.vocab_size, bias=False)
-        for name, value in self.default_generation_settings().items():
-            setattr(self.generation_config, name, value)
+        # transformers drops settings that it does not know from a generation configuration made of the model's.
+        vars(self.generation_config).update(self.default_generation_settings(), _from_model_config=False)
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:

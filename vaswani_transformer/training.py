@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object, set_seed
 from datasets import Dataset
 from tqdm.auto import tqdm
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
 from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
@@ -381,13 +381,4 @@ def build_model(
     set_seed(arguments.seed)
     config = arguments.model_config()
     config.vocab_size = len(tokenizer)
-    model = VaswaniForConditionalGeneration(config)
-    model.generation_config = GenerationConfig(
-        num_beams=4,
-        length_penalty=0.6,
-        pad_token_id=config.pad_token_id,
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        decoder_start_token_id=config.decoder_start_token_id,
-    )
-    return model
+    return VaswaniForConditionalGeneration(config)

@@ -85,10 +85,12 @@ def _translate_window(
     return translations
 
 
-def load_model(name: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+def load_model(
+    name: str, dtype: torch.dtype | str = torch.float32
+) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
     """Load a run folder, a model on the Hub, or a checkpoint that ships with the package.
 
-    Half-precision weights are brought to float32.
+    The weights are brought to `dtype`, whatever they are on the disk.
 
     Raises:
         InputError: If there is no such model, or a part of it is missing, damaged or of another kind.
@@ -103,7 +105,9 @@ def load_model(name: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTo
         model, loading = VaswaniForConditionalGeneration.from_pretrained(
             source,
             config=config,
-            dtype=torch.float32,
+            dtype=dtype,
+            # Beams are few queries at a time, for which plain products beat the fused kernel on a CPU.
+            attn_implementation=None if torch.accelerator.is_available() else "eager",
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
@@ -163,7 +167,7 @@ def _model_folder(name: str) -> Path | None:
     return folder
 
 
-def load_pipeline(name: str) -> TranslationPipeline:
+def load_pipeline(name: str, dtype: torch.dtype | str = torch.float32) -> TranslationPipeline:
     """A pipeline of [`load_model`]'s model, on the GPU where there is one."""
-    model, tokenizer = load_model(name)
+    model, tokenizer = load_model(name, dtype)
     return TranslationPipeline(model, tokenizer=tokenizer)
