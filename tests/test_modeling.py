@@ -1,5 +1,6 @@
 """The model against closed forms, torch's own Transformer layers and invariants."""
 
+import inspect
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -941,3 +942,24 @@ def test_half_precision_on_disk_loads_as_float32_where_asked(tmp_path: Path, dty
     assert {p.dtype for p in loaded.parameters()} == {torch.float32}
     # as exact as the file: the model rounded to `dtype` and widened again
     assert torch.equal(loaded(**batch()).logits, model.float()(**batch()).logits)
+
+
+def test_a_device_map_may_leave_weights_on_disk(tmp_path: Path) -> None:
+    model = build(dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    room = 0.7 * sum(parameter.nbytes for parameter in model.parameters())
+    offloaded = VaswaniForConditionalGeneration.from_pretrained(
+        tmp_path,
+        device_map="auto",
+        max_memory={"cpu": int(room)},
+        offload_folder=tmp_path,
+        attn_implementation="eager",
+    )
+    assert set(offloaded.hf_device_map.values()) == {"cpu", "disk"}
+    torch.testing.assert_close(offloaded(**batch()).logits, model(**batch()).logits, rtol=0, atol=0)
+
+
+def test_forward_tells_which_common_arguments_it_takes() -> None:
+    for model_class in (VaswaniModel, VaswaniForConditionalGeneration):
+        (arguments,) = inspect.signature(model_class.forward).parameters["kwargs"].annotation.__args__
+        assert "output_attentions" in arguments.__annotations__

@@ -6,8 +6,8 @@ stacks, models. Where the paper is silent this follows the code of its authors (
 `(batch, length, d_model)` unless they say otherwise.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: who inspects `forward`, as transformers' tests do, reads in the type of
+# its `kwargs` which arguments it takes, and a string would not tell.
 import math
 from collections.abc import Callable
 from typing import Any
@@ -271,7 +271,11 @@ class VaswaniSublayerConnection(nn.LayerNorm):
         self.dropout = config.dropout
 
     def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Run `sublayer` inside the residual connection."""
+        """Run `sublayer` inside the residual connection.
+
+        `sublayer` is a function, not a module: accelerate's hooks move whatever module they find among the
+        arguments to this one's device, and weights that a device map left on disk cannot be moved.
+        """
         if self.norm_first:
             output = sublayer(super().forward(hidden_states))
             return hidden_states + F.dropout(output, p=self.dropout, training=self.training)
@@ -299,7 +303,7 @@ class VaswaniEncoderLayer(GradientCheckpointingLayer):
         hidden_states = self.self_attn_layer_norm(
             hidden_states, lambda states: self.self_attn(states, attention_mask=attention_mask, **kwargs)[0]
         )
-        return self.final_layer_norm(hidden_states, self.feed_forward)
+        return self.final_layer_norm(hidden_states, lambda states: self.feed_forward(states))
 
 
 class VaswaniDecoderLayer(GradientCheckpointingLayer):
@@ -340,7 +344,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
                 **kwargs,
             )[0],
         )
-        return self.final_layer_norm(hidden_states, self.feed_forward)
+        return self.final_layer_norm(hidden_states, lambda states: self.feed_forward(states))
 
 
 class VaswaniPreTrainedModel(PreTrainedModel):
