@@ -261,6 +261,25 @@ def test_beams_that_share_give_what_transformers_own_search_gives(
     assert len(set(map(tuple, texts(found)))) > 1
 
 
+@pytest.mark.parametrize("options", [{}, {"eos_token_id": [2, 5, 9]}, {"max_new_tokens": 3}, {"eos_token_id": None}])
+def test_greedy_search_gives_what_transformers_gives(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    step = BeamSearch.step
+    monkeypatch.setattr(BeamSearch, "step", lambda self, logits: rows.append(len(logits)) or step(self, logits))
+    options = {"num_beams": 1, "max_new_tokens": 20, **options}
+    for seed in range(3):
+        found = build(seed=seed).generate(**sources(), **options)
+        steps = len(rows)
+        detailed = build(seed=seed).generate(**sources(), **options, return_dict_in_generate=True)
+        expected = build(model_class=StockModel, seed=seed).generate(**sources(), **options)
+        assert torch.equal(found, expected)
+        assert torch.equal(detailed.sequences, expected)
+        assert len(rows) == steps
+    assert len({tuple(text) for text in texts(found)}) > 1
+    if options["eos_token_id"] if "eos_token_id" in options else options["max_new_tokens"] == 20:
+        assert min(rows) < 6
+
+
 def test_a_stopping_criterion_of_the_caller_s_sees_every_beam_of_every_sentence() -> None:
     class Stop(StoppingCriteria):
         """Ends the second half of the rows after three tokens, the others after six."""

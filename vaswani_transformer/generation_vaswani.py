@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
-from transformers.generation import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import (
+    BaseStreamer,
+    GenerationConfig,
+    GenerationMixin,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StoppingCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -175,6 +181,12 @@ def candidates_of(config: GenerationConfig) -> int:
     return max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
 
 
+def sentences_may_leave(logits_processor: LogitsProcessorList, stopping_criteria: StoppingCriteriaList) -> bool:
+    """Whether nobody minds that rows leave the batch: other processors and criteria may go by a row's number."""
+    known = (EosTokenCriteria, MaxLengthCriteria, SourceLengthCriteria)
+    return not logits_processor and all(type(criterion) in known for criterion in stopping_criteria)
+
+
 def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     """Of `tensor` (sentences, old beams, length) the rows `beams` (sentences, new beams)."""
     return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
@@ -182,6 +194,8 @@ def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
 
 class BeamSearch:
     """The state of a beam search and its step from one token to the next; knows no model.
+
+    A beam of one that stops at its first end is greedy search.
 
     Each sentence keeps its running beams and the best hypotheses that have ended, and is done when none of the
     running ones can still be returned. The rules are those of transformers' `_beam_search`, option by option; it
@@ -212,8 +226,11 @@ class BeamSearch:
         self.scores = torch.full(shape, NEVER, device=device)
         self.scores[:, 0] = 0.0
 
-        ends = config._eos_token_tensor
-        fill = config._pad_token_tensor or ends[0] if ends is not None else -1  # transformers' own rule
+        ends, pad = config._eos_token_tensor, config._pad_token_tensor
+        if config.num_beams == 1:
+            fill = pad if pad is not None else -1
+        else:
+            fill = pad or ends[0] if ends is not None else -1  # transformers' rule, which takes pad 0 for no pad
         self.ended_tokens = torch.full((*shape, config.max_length), fill, device=device, dtype=torch.long)
         self.ended_tokens[:, :, : self.prompt_length] = self.tokens
         self.ended_scores = torch.full(shape, NEVER, device=device)
@@ -374,15 +391,30 @@ class VaswaniGenerationMixin(GenerationMixin):
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
-        **kwargs: Any,
+        synced_gpus: bool = False,
+        streamer: BaseStreamer | None = None,
+        **model_kwargs: Any,
     ) -> Any:
-        self._limit_by_source(stopping_criteria, generation_config, input_ids.shape[1], kwargs)
+        """transformers' sampling; greedy search as a beam of one, where sentences may leave the batch."""
+        self._limit_by_source(stopping_criteria, generation_config, input_ids.shape[1], model_kwargs)
+        if (
+            streamer is None
+            and not synced_gpus
+            and sentences_may_leave(logits_processor, stopping_criteria)
+            and self._beams_can_share(generation_config, model_kwargs)
+        ):
+            generation_config.early_stopping, generation_config.length_penalty = True, 0.0
+            return self._shared_beam_search(
+                input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+            )
         return super()._sample(
             input_ids,
             logits_processor=logits_processor,
             stopping_criteria=stopping_criteria,
             generation_config=generation_config,
-            **kwargs,
+            synced_gpus=synced_gpus,
+            streamer=streamer,
+            **model_kwargs,
         )
 
     def _beam_search(
@@ -465,11 +497,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         beams = generation_config.num_beams
         search = BeamSearch(input_ids[::beams], generation_config, logits_processor, stopping_criteria)
         cache = SharedBeamCache(past_key_values.cross_attention_cache, self.config.decoder_layers, beams)
-        # Rows that leave would change what a processor or criterion of the caller's sees under a row's number.
-        may_leave = not logits_processor and all(
-            type(criterion) in (EosTokenCriteria, MaxLengthCriteria, SourceLengthCriteria)
-            for criterion in stopping_criteria
-        )
+        may_leave = sentences_may_leave(logits_processor, stopping_criteria)
         if attention_mask is not None and attention_mask.all():
             attention_mask = None
         inputs = {"decoder_input_ids": input_ids[::beams], "logits_to_keep": 1}
