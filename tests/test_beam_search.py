@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, GenerationConfig, LogitsProcessor, LogitsProcessorList, set_seed
+from transformers import AutoTokenizer, CompileConfig, GenerationConfig, LogitsProcessor, LogitsProcessorList, set_seed
 from transformers.generation import GenerationMixin, StoppingCriteria, StoppingCriteriaList
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -419,6 +419,25 @@ def test_attentions_have_a_row_for_each_beam() -> None:
     ):
         for layer, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(layer, other, rtol=0, atol=1e-5)
+
+
+def test_the_step_compiles_whole_and_seldom() -> None:
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], mode: str) -> Any:
+        graphs.append(graph)
+        return graph
+
+    model = build()
+    batch = sources(lengths=(7, 5, 2, 6, 3, 1, 4, 4, 8, 2))
+    expected = model.generate(**batch)
+    assert expected.shape[1] > 4 * 8  # room was made several times, and sentences left
+    options = {"compile_config": CompileConfig(fullgraph=True, backend=count)}
+    assert torch.equal(model.generate(**batch, **options), expected)
+    first = len(graphs)
+    assert 0 < first < 8
+    assert torch.equal(model.generate(**batch, **options), expected)
+    assert len(graphs) == first
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

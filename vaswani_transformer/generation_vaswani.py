@@ -492,7 +492,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         """Beam search in which the beams of a sentence are positions of one row.
 
         A beam's newest token is a position whose mask shows the slots of its own past ([`SharedBeamCache`]).
-        Finished sentences leave the batch.
+        Finished sentences leave the batch. With a `compile_config` the steps after the first are compiled.
         """
         beams = generation_config.num_beams
         search = BeamSearch(input_ids[::beams], generation_config, logits_processor, stopping_criteria)
@@ -501,8 +501,9 @@ class VaswaniGenerationMixin(GenerationMixin):
         if attention_mask is not None and attention_mask.all():
             attention_mask = None
         inputs = {"decoder_input_ids": input_ids[::beams], "logits_to_keep": 1}
+        forward = self
         while True:
-            outputs = self(
+            outputs = forward(
                 **inputs,
                 encoder_outputs=encoder_outputs,
                 attention_mask=attention_mask,
@@ -525,6 +526,8 @@ class VaswaniGenerationMixin(GenerationMixin):
                 "decoder_position_ids": search.tokens.new_tensor([search.tokens.shape[-1] - 1]),
                 "decoder_attention_mask": cache.next_mask(self.dtype),
             }
+            if generation_config.compile_config is not None:
+                forward = self.get_compiled_call(generation_config.compile_config)
 
 
 __all__ = ["VaswaniGenerationMixin"]
