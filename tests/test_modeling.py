@@ -12,16 +12,19 @@ import torch
 from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
+from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel, modeling_vaswani
 from vaswani_transformer.modeling_vaswani import (
+    ONEDNN_IS_FASTER,
     VaswaniAttention,
     VaswaniDecoderLayer,
     VaswaniEmbeddings,
     VaswaniEncoderLayer,
     VaswaniFeedForward,
+    VaswaniLinear,
     shift_tokens_right,
     smoothed_cross_entropy,
 )
@@ -963,3 +966,106 @@ def test_forward_tells_which_common_arguments_it_takes() -> None:
     for model_class in (VaswaniModel, VaswaniForConditionalGeneration):
         (arguments,) = inspect.signature(model_class.forward).parameters["kwargs"].annotation.__args__
         assert "output_attentions" in arguments.__annotations__
+
+
+# Linear layers, several targets of a source, positions
+
+
+def sources() -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in batch().items() if name != "labels"}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 7, 5), (1, 5)])
+def test_linear_is_torch_s_with_and_without_gradients(shape: tuple[int, ...], bias: bool) -> None:
+    linear = VaswaniLinear(5, 9, bias=bias)
+    states = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = F.linear(states.double(), linear.weight.double(), linear.bias.double() if bias else None)
+    with torch.no_grad():
+        torch.testing.assert_close(linear(states).double(), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            linear(states.transpose(0, -2)).double(), expected.transpose(0, -2), rtol=0, atol=1e-6
+        )
+    output = linear(states)
+    torch.testing.assert_close(output.double(), expected, rtol=0, atol=1e-6)
+    output.sum().backward()
+    torch.testing.assert_close(linear.weight.grad, states.flatten(0, -2).sum(0).expand(9, 5), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not ONEDNN_IS_FASTER, reason="this processor has no AVX-512, for which oneDNN is chosen")
+@pytest.mark.parametrize(
+    ("context", "dtype", "chosen"),
+    [
+        (torch.no_grad, torch.float32, True),
+        (torch.inference_mode, torch.float32, True),
+        (torch.enable_grad, torch.float32, False),
+        (torch.no_grad, torch.float64, False),
+        (lambda: torch.autocast("cpu", torch.bfloat16), torch.float32, False),
+    ],
+    ids=["no_grad", "inference_mode", "gradients", "float64", "autocast"],
+)
+def test_linear_multiplies_with_onednn_in_float32_inference(
+    context: Callable[[], Any], dtype: torch.dtype, chosen: bool
+) -> None:
+    linear = VaswaniLinear(8, 8).to(dtype)
+    states = torch.randn(4, 8, dtype=dtype)
+    with profile() as profiler, torch.set_grad_enabled(context is torch.enable_grad), context():
+        linear(states)
+    assert ("mkldnn::_linear_pointwise" in {event.name for event in profiler.events()}) is chosen
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_several_targets_share_their_source(attention: str) -> None:
+    model = build(attention, torch.float32)
+    source = sources()
+    targets = torch.randint(4, VOCAB, (3 * len(source["input_ids"]), 5), generator=torch.Generator().manual_seed(2))
+    repeated = {name: tensor.repeat_interleave(3, dim=0) for name, tensor in source.items()}
+    with torch.no_grad():
+        shared = model(**source, decoder_input_ids=targets, output_attentions=attention == "eager")
+        expected = model(**repeated, decoder_input_ids=targets, output_attentions=attention == "eager")
+    torch.testing.assert_close(shared.logits, expected.logits, rtol=0, atol=1e-5)
+    if attention == "eager":
+        for found, wanted in zip(shared.cross_attentions, expected.cross_attentions, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+def test_targets_that_cannot_be_shared_out_are_an_error() -> None:
+    model = build(dtype=torch.float32)
+    source = sources()
+    with pytest.raises(ValueError, match="equally many, for each of 3 sources, got 4"):
+        model(**source, decoder_input_ids=torch.full((4, 3), 5))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0)])
+def test_no_tokens_are_an_error(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="at least one sequence of at least one token"):
+        build(dtype=torch.float32)(
+            input_ids=torch.zeros(shape, dtype=torch.long), decoder_input_ids=torch.ones(1, 1).long()
+        )
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_decoder_positions_may_be_given(positions: str) -> None:
+    model = build(dtype=torch.float32, positional_encoding=positions)
+    source = sources()
+    targets = torch.full((3, 4), 7)
+    with torch.no_grad():
+        expected = model(**source, decoder_input_ids=targets).logits
+        same = model(**source, decoder_input_ids=targets, decoder_position_ids=torch.arange(4)).logits
+        rows = model(**source, decoder_input_ids=targets, decoder_position_ids=torch.arange(4).expand(3, -1)).logits
+        other = model(**source, decoder_input_ids=targets, decoder_position_ids=torch.arange(4) + 1).logits
+    assert torch.equal(same, expected)
+    assert torch.equal(rows, expected)
+    assert not torch.allclose(other, expected)
+
+
+def test_logits_to_keep() -> None:
+    model = build(dtype=torch.float32)
+    source = sources()
+    targets = torch.randint(4, VOCAB, (3, 6), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        every = model(**source, decoder_input_ids=targets).logits
+        last = model(**source, decoder_input_ids=targets, logits_to_keep=2).logits
+        some = model(**source, decoder_input_ids=targets, logits_to_keep=torch.tensor([0, 4])).logits
+    torch.testing.assert_close(last, every[:, -2:], rtol=0, atol=1e-5)
+    torch.testing.assert_close(some, every[:, [0, 4]], rtol=0, atol=1e-5)
