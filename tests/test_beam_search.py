@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.profiler import profile
 from transformers import AutoTokenizer, CompileConfig, GenerationConfig, LogitsProcessor, LogitsProcessorList, set_seed
 from transformers.generation import GenerationMixin, StoppingCriteria, StoppingCriteriaList
 
@@ -386,6 +387,17 @@ def test_finished_sentences_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
     assert rows[0] == 6
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < 6
+
+
+def test_a_step_waits_for_its_device_once() -> None:
+    """A number that Python looks at is a synchronisation on a GPU."""
+    looks = []
+    for steps in (9, 17):
+        with profile() as profiler:
+            build().generate(**sources(), eos_token_id=None, max_new_tokens=steps)
+        looks.append(sum(event.name == "aten::_local_scalar_dense" for event in profiler.events()))
+    # Eight more steps: one look each at how many sentences are done, and one when room is made.
+    assert looks[1] - looks[0] == 8 + 1
 
 
 def test_the_source_is_there_once_whatever_the_number_of_beams() -> None:

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoTokenizer, CompileConfig
 
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
+from vaswani_transformer.translation import PRETRAINED
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,3 +41,15 @@ def test_bf16_training_and_translation_on_a_gpu(small_run: list[str], tmp_path: 
     files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]
     assert main(["translate", str(tmp_path / "a"), *files]) == 0
     assert len((tmp_path / "out.txt").read_text().split("\n")) == 4
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_beams_that_share_are_transformers_search_on_a_gpu(attention: str) -> None:
+    folder = PRETRAINED / "tatoeba-en-de"
+    model = VaswaniForConditionalGeneration.from_pretrained(folder, attn_implementation=attention).cuda().eval()
+    texts = [pair["en"] for pair in generate_pairs("test", 64)]
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt").to("cuda")
+    expected = model.generate(**batch, return_dict_in_generate=True).sequences  # with a row for each beam
+    assert torch.equal(model.generate(**batch), expected)
+    assert torch.equal(model.generate(**batch, compile_config=CompileConfig(mode="default")), expected)
+    assert torch.equal(model.cpu().generate(**batch.to("cpu")), expected.cpu())

@@ -523,7 +523,7 @@ class VaswaniGenerationMixin(GenerationMixin):
                 attention_mask = None if attention_mask is None else attention_mask[rows]
             inputs = {
                 "decoder_input_ids": search.tokens[..., -1],
-                "decoder_position_ids": search.tokens.new_tensor([search.tokens.shape[-1] - 1]),
+                "decoder_position_ids": torch.full((1,), search.tokens.shape[-1] - 1, device=search.tokens.device),
                 "decoder_attention_mask": cache.next_mask(self.dtype),
             }
             if generation_config.compile_config is not None:
