@@ -498,8 +498,10 @@ class VaswaniGenerationMixin(GenerationMixin):
         search = BeamSearch(input_ids[::beams], generation_config, logits_processor, stopping_criteria)
         cache = SharedBeamCache(past_key_values.cross_attention_cache, self.config.decoder_layers, beams)
         may_leave = sentences_may_leave(logits_processor, stopping_criteria)
-        if attention_mask is not None and attention_mask.all():
-            attention_mask = None
+        if attention_mask is not None and attention_mask.ndim == 2:
+            # Made once: the model would make it, and look whether it is needed, in every step.
+            hidden = (attention_mask == 0).to(self.dtype) * torch.finfo(self.dtype).min
+            attention_mask = None if attention_mask.all() else hidden[:, None, None]
         inputs = {"decoder_input_ids": input_ids[::beams], "logits_to_keep": 1}
         forward = self
         while True:
