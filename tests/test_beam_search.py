@@ -36,7 +36,8 @@ class StockModel(VaswaniForConditionalGeneration):
 
     _beam_search = GenerationMixin._beam_search
     _sample = GenerationMixin._sample
-    _expand_inputs_for_generation = GenerationMixin._expand_inputs_for_generation
+    # A static method in some versions of transformers.
+    _expand_inputs_for_generation = vars(GenerationMixin)["_expand_inputs_for_generation"]
 
     @property
     def _reorder_cache(self) -> None:
