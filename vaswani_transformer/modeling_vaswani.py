@@ -670,6 +670,15 @@ def smoothed_cross_entropy(
         return SmoothedCrossEntropy.apply(states, weight, labels.flatten()[positions], epsilon)
 
 
+class VaswaniLossKwargs(TransformersKwargs, total=False):
+    """transformers' common arguments and `label_smoothing`.
+
+    It is no named parameter: the Trainer takes every one with "label" in its name for labels that a batch must hold.
+    """
+
+    label_smoothing: float | None
+
+
 class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder and the output projection, tied to the embeddings (section 3.4)."""
 
@@ -700,11 +709,10 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
-        label_smoothing: float | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         decoder_position_ids: torch.LongTensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[VaswaniLossKwargs],
     ) -> Seq2SeqLMOutput:
         """Logits (batch, target length, vocab_size), and the loss where `labels` are given.
 
@@ -719,19 +727,20 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
             decoder_inputs_embeds: Target embeddings in place of `decoder_input_ids`, likewise.
             labels: Target tokens to predict (batch, target length), -100 where there is none.
             use_cache: Whether to return `past_key_values`.
-            label_smoothing: `None` gives the plain cross-entropy and the logits. A number from 0 to below 1
-                gives the loss of [`SmoothedCrossEntropy`] and no logits, which saves their memory: training
-                asks for it.
             num_items_in_batch: Divides the summed loss, where the mean runs over more than this call's labels
                 (gradient accumulation, several devices); `None` is the number of this call's labels.
             decoder_position_ids: Positions of the target tokens (target length,) or (batch, target length), where
                 they are not those after `past_key_values`.
             logits_to_keep: Logits of the last so many target positions, or of the positions in a tensor; 0 is all.
-            **kwargs: transformers' common arguments (`output_attentions`, `output_hidden_states`, ...).
+            **kwargs: transformers' common arguments (`output_attentions`, `output_hidden_states`, ...), and
+                `label_smoothing`: `None` gives the plain cross-entropy and the logits. A number from 0 to below 1
+                gives the loss of [`SmoothedCrossEntropy`] and no logits, which saves their memory: training
+                asks for it.
 
         Raises:
             ValueError: If `label_smoothing` comes without `labels`, or lies outside its range.
         """
+        label_smoothing = kwargs.pop("label_smoothing", None)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:

@@ -1,0 +1,263 @@
+"""The model among its neighbours: the Auto classes and the Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.testing
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
+from vaswani_transformer.builtin_corpus import generate_pairs
+
+VOCAB = 53
+IGNORED = -100
+
+
+def build(attention: str = "sdpa", dtype: torch.dtype = torch.float64, **overrides: Any):
+    """A small random model whose every weight counts, in evaluation mode."""
+    small = {"vocab_size": VOCAB, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 24}
+    torch.manual_seed(0)
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**{**small, "num_attention_heads": 2, **overrides}))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    model.set_attn_implementation(attention)
+    return model.to(dtype).eval()
+
+
+def sources() -> dict[str, torch.Tensor]:
+    """Sources of 7, 5 and 2 tokens, padded on the right."""
+    ids = torch.randint(4, VOCAB, (3, 7), generator=torch.Generator().manual_seed(0))
+    ids[1, 5:] = 0
+    ids[2, 2:] = 0
+    return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
+
+
+def pairs() -> dict[str, torch.Tensor]:
+    """`sources()` and targets of 4, 6 and 3 tokens."""
+    labels = torch.randint(4, VOCAB, (3, 6), generator=torch.Generator().manual_seed(1))
+    labels[0, 4:] = IGNORED
+    labels[2, 3:] = IGNORED
+    return {**sources(), "labels": labels}
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def is_tied(model: VaswaniForConditionalGeneration) -> bool:
+    source = model.model.encoder.embed_tokens.weight
+    return source is model.model.decoder.embed_tokens.weight and source is model.lm_head.weight
+
+
+# The Auto classes (loading weights through them: test_modeling)
+
+
+def test_the_auto_classes_find_model_and_tokenizer_in_a_folder(model_folder: Path) -> None:
+    config = AutoConfig.from_pretrained(model_folder)
+    assert type(config) is type(AutoConfig.for_model("vaswani")) is VaswaniConfig
+    assert type(AutoModel.from_config(config)) is VaswaniModel
+    fresh = AutoModelForSeq2SeqLM.from_config(config)
+    assert type(fresh) is VaswaniForConditionalGeneration
+    assert is_tied(fresh)
+
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(model_folder), AutoTokenizer.from_pretrained(model_folder)
+    assert tokenizer.is_fast
+    special = ("pad_token_id", "bos_token_id", "eos_token_id")
+    assert [getattr(tokenizer, name) for name in special] == [getattr(config, name) for name in special]
+    batch = tokenizer(["Where is the old house?", "Tom"], return_tensors="pt", padding=True)
+    assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == ["Where is the old house?", "Tom"]
+    assert set(batch) == {"input_ids", "attention_mask"}  # `generate` refuses token types
+    assert model.generate(**batch, num_beams=1, max_new_tokens=3, suppress_tokens=[2]).shape == (2, 4)
+
+
+# Trainer
+
+
+@pytest.fixture(scope="module")
+def examples(tokenizer: PreTrainedTokenizerBase) -> list[dict[str, list[int]]]:
+    """120 encoded pairs of the built-in corpus."""
+    return [
+        dict(tokenizer(pair["en"], text_target=pair["de"], return_attention_mask=True))
+        for pair in generate_pairs("train", 120)
+    ]
+
+
+def trainer(
+    model: VaswaniForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: list[dict[str, list[int]]],
+    folder: Path,
+    **options: Any,
+) -> Seq2SeqTrainer:
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 1}
+    return Seq2SeqTrainer(
+        model=model,
+        args=Seq2SeqTrainingArguments(output_dir=str(folder), **{**quiet, **options}),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        train_dataset=examples[:100],
+        eval_dataset=examples[100:],
+        processing_class=tokenizer,
+    )
+
+
+def losses(run: Seq2SeqTrainer) -> list[float]:
+    return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_seq2seq_trainer_fine_tunes_and_evaluates_with_translations(
+    model_folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: list[dict[str, list[int]]],
+    tmp_path: Path,
+    label_smoothing: float,
+) -> None:
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
+    translations = []
+
+    def keep(prediction: Any) -> dict[str, float]:
+        translations.extend(tokenizer.batch_decode(prediction.predictions.clip(min=0), skip_special_tokens=True))
+        return {}
+
+    run = trainer(
+        model,
+        tokenizer,
+        examples,
+        tmp_path,
+        max_steps=40,
+        learning_rate=1e-2,
+        per_device_train_batch_size=16,
+        label_smoothing_factor=label_smoothing,
+        predict_with_generate=True,
+        generation_max_length=12,
+        generation_num_beams=2,
+    )
+    run.compute_metrics = keep
+    before = run.evaluate()["eval_loss"]
+    run.train()
+    after = run.evaluate()["eval_loss"]
+    first, last = losses(run)[0], sum(losses(run)[-5:]) / 5
+    assert first == pytest.approx(before, abs=0.3)  # both of the untrained model
+    assert last < first - 1.2
+    assert after < before - 1.2
+    assert len(translations) == 2 * 20
+    assert any(translations[20:])
+    assert translations[20:] != translations[:20]
+    assert is_tied(model)
+
+
+def test_the_trainer_s_label_smoothing_is_its_own_formula(
+    model_folder: Path, tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, list[int]]], tmp_path: Path
+) -> None:
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
+    run = trainer(model, tokenizer, examples, tmp_path, label_smoothing_factor=0.3, per_device_eval_batch_size=20)
+    batch = run.data_collator([dict(example) for example in examples[100:]])
+    labels = batch["labels"]
+    with torch.no_grad():
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).logits
+    # torch's formula spreads the mass over all classes, as the Trainer's does
+    expected = F.cross_entropy(logits.transpose(1, 2), labels, label_smoothing=0.3)
+    assert run.evaluate()["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    run.label_smoother = None
+    plain = F.cross_entropy(logits.transpose(1, 2), labels)
+    assert run.evaluate()["eval_loss"] == pytest.approx(plain.item(), rel=1e-5)
+    assert plain.item() != pytest.approx(expected.item(), rel=1e-3)
+
+
+def test_accumulated_gradients_are_those_of_one_large_batch(
+    model_folder: Path, tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, list[int]]], tmp_path: Path
+) -> None:
+    longest_first = sorted(examples, key=lambda example: -len(example["labels"]))
+    # a mean of the two halves' means is not the mean of the whole
+    uneven = [*longest_first[:8], *longest_first[-8:]]
+    results = {}
+    for size, accumulation in ((16, 1), (8, 2), (2, 8)):
+        model = AutoModelForSeq2SeqLM.from_pretrained(model_folder, dropout=0.0)
+        run = trainer(
+            model,
+            tokenizer,
+            examples,
+            tmp_path,
+            max_steps=1,
+            optim="sgd",
+            learning_rate=1.0,
+            lr_scheduler_type="constant",
+            max_grad_norm=0.0,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulation,
+        )
+        run.train_dataset = uneven
+        run.train()
+        results[size] = (losses(run), {name: p.detach().clone() for name, p in model.named_parameters()})
+    loss, weights = results.pop(16)
+    untrained = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
+    for name, parameter in untrained.named_parameters():
+        assert (weights[name] - parameter).abs().max() > 1e-4, name
+    for other_loss, other_weights in results.values():
+        assert other_loss == pytest.approx(loss, rel=1e-4)
+        for name, weight in other_weights.items():
+            torch.testing.assert_close(weight, weights[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_trainer_saves_resumes_and_keeps_the_best(
+    model_folder: Path, tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, list[int]]], tmp_path: Path
+) -> None:
+    options = {
+        "max_steps": 6,
+        "learning_rate": 5e-3,
+        "per_device_train_batch_size": 8,
+        "save_strategy": "steps",
+        "eval_strategy": "steps",
+        "save_steps": 2,
+        "eval_steps": 2,
+    }
+    whole = trainer(AutoModelForSeq2SeqLM.from_pretrained(model_folder), tokenizer, examples, tmp_path, **options)
+    whole.train()
+    resumed = trainer(
+        AutoModelForSeq2SeqLM.from_pretrained(model_folder), tokenizer, examples, tmp_path / "resumed", **options
+    )
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert losses(resumed) == losses(whole)
+    assert is_tied(resumed.model)
+    for (name, one), other in zip(whole.model.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+    best = trainer(
+        AutoModelForSeq2SeqLM.from_pretrained(model_folder),
+        tokenizer,
+        examples,
+        tmp_path / "best",
+        **options,
+        load_best_model_at_end=True,
+        greater_is_better=True,  # the worst loss, which is not the last one
+        metric_for_best_model="loss",
+    )
+    best.train()
+    assert best.state.best_model_checkpoint == str(tmp_path / "best" / "checkpoint-2")
+    stored = load_file(tmp_path / "best" / "checkpoint-2" / "model.safetensors")
+    assert stored.keys() == dict(best.model.named_parameters()).keys()  # one matrix for all three
+    for name, parameter in best.model.named_parameters():
+        assert torch.equal(parameter, stored[name]), name
+    assert is_tied(best.model)
+
+    best.save_model(str(tmp_path / "final"))
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "final")
+    assert is_tied(loaded)
+    for (name, one), other in zip(best.model.named_parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    assert AutoTokenizer.from_pretrained(tmp_path / "final")("Tom") == tokenizer("Tom")
