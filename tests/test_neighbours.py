@@ -1,4 +1,4 @@
-"""The model among its neighbours: the Auto classes and the Trainer."""
+"""The model among its neighbours: the Auto classes, Trainer, PEFT."""
 
 from __future__ import annotations
 
@@ -261,3 +261,65 @@ def test_the_trainer_saves_resumes_and_keeps_the_best(
     for (name, one), other in zip(best.model.named_parameters(), loaded.parameters(), strict=True):
         assert torch.equal(one, other), name
     assert AutoTokenizer.from_pretrained(tmp_path / "final")("Tom") == tokenizer("Tom")
+
+
+# PEFT
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["q_proj", "v_proj", "fc1", "fc2"]], ids=len)
+def test_lora_trains_adapters_alone(targets: list[str], tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    build().float().save_pretrained(tmp_path / "base")
+
+    def load() -> VaswaniForConditionalGeneration:
+        return AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base")
+
+    base = load()
+    frozen = {name: p.detach().clone() for name, p in base.named_parameters()}
+    expected = base(**pairs()).logits
+    settings = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=4, target_modules=targets, lora_dropout=0.0)
+    model = peft.get_peft_model(base, settings)
+    assert torch.equal(model(**pairs()).logits, expected)
+
+    # 2 encoder and 2 decoder layers with 1 and 2 attentions, and a feed-forward network each
+    adapted = {name.split(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
+    assert len(adapted) == (2 * 1 + 2 * 2) * 2 + (4 * 2 if "fc1" in targets else 0)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=3e-2)
+    progress = []
+    for step in range(30):
+        optimizer.zero_grad()
+        loss = model(**pairs(), label_smoothing=0.1 if step % 2 else None).loss
+        loss.backward()
+        if step == 2:  # the first step moves only the B matrices, as the A's gradients are products with B = 0
+            assert {name.split(".lora_")[0] for name in gradients(model)} == adapted
+            assert all(gradient.any() for gradient in gradients(model).values())
+        optimizer.step()
+        progress.append(loss.item())
+    assert progress[-2] < 0.9 * progress[0]  # of the steps without smoothing
+    for name, parameter in model.get_base_model().named_parameters():
+        if "lora_" not in name:
+            assert torch.equal(parameter, frozen[name.replace("base_layer.", "")]), name
+
+    model.eval()
+    with torch.no_grad():
+        trained = model(**pairs()).logits
+    assert not torch.allclose(trained, expected, atol=1e-2)
+    options = {"num_beams": 3, "max_new_tokens": 6}
+    translations = model.generate(**sources(), **options)
+    model.save_pretrained(tmp_path / "adapter")
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    for loaded in (
+        peft.PeftModel.from_pretrained(load(), tmp_path / "adapter").eval(),
+        peft.AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path / "adapter").eval(),
+    ):
+        with torch.no_grad():
+            assert torch.equal(loaded(**pairs()).logits, trained)
+        assert torch.equal(loaded.generate(**sources(), **options), translations)
+
+    merged = model.merge_and_unload()
+    assert type(merged) is VaswaniForConditionalGeneration
+    assert merged.state_dict().keys() == load().state_dict().keys()
+    assert is_tied(merged)
+    with torch.no_grad():
+        torch.testing.assert_close(merged(**pairs()).logits, trained, rtol=1e-4, atol=1e-3)
+    assert torch.equal(merged.generate(**sources(), **options), translations)
