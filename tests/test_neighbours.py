@@ -1,4 +1,4 @@
-"""The model among its neighbours: the Auto classes, Trainer, PEFT."""
+"""The model among its neighbours: the Auto classes, Trainer, PEFT, accelerate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.testing
+from accelerate import infer_auto_device_map, init_empty_weights, load_checkpoint_and_dispatch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import (
@@ -323,3 +324,99 @@ def test_lora_trains_adapters_alone(targets: list[str], tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(merged(**pairs()).logits, trained, rtol=1e-4, atol=1e-3)
     assert torch.equal(merged.generate(**sources(), **options), translations)
+
+
+# accelerate's loading of large models
+
+
+@pytest.fixture(scope="module")
+def deep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 3 + 3 layers."""
+    folder = tmp_path_factory.mktemp("deep")
+    build(encoder_layers=3, decoder_layers=3).save_pretrained(folder)
+    return folder
+
+
+SOME_ON_DISK = {
+    "model.encoder.embed_tokens": "cpu",
+    "model.encoder.embeddings": "cpu",
+    "model.encoder.layers.0": "cpu",
+    "model.encoder.layers.1": "disk",
+    "model.encoder.layers.2": "cpu",
+    "model.encoder.layer_norm": "cpu",
+    "model.decoder.embed_tokens": "cpu",
+    "model.decoder.embeddings": "cpu",
+    "model.decoder.layers.0": "disk",
+    "model.decoder.layers.1": "cpu",
+    "model.decoder.layers.2": "disk",
+    "model.decoder.layer_norm": "cpu",
+    "lm_head": "cpu",
+}
+OTHERS_ON_DISK = {name: "disk" if device == "cpu" else "cpu" for name, device in SOME_ON_DISK.items()}
+
+
+@pytest.mark.parametrize(
+    ("loader", "device_map"),
+    # accelerate alone cannot put a tied matrix on disk: the checkpoint has it under one of its names
+    [("accelerate", SOME_ON_DISK), ("from_pretrained", SOME_ON_DISK), ("from_pretrained", OTHERS_ON_DISK)],
+    ids=["accelerate-layers", "layers", "layers-and-embeddings"],
+)
+def test_layers_offloaded_to_disk_give_the_same_numbers(
+    deep_folder: Path, tmp_path: Path, loader: str, device_map: dict[str, str]
+) -> None:
+    whole = AutoModelForSeq2SeqLM.from_pretrained(deep_folder)
+    if loader == "accelerate":
+        with init_empty_weights():
+            empty = AutoModelForSeq2SeqLM.from_config(whole.config, dtype=torch.float64)
+        empty.tie_weights()
+        assert {p.device.type for p in empty.parameters()} == {"meta"}
+        model = load_checkpoint_and_dispatch(
+            empty, str(deep_folder), device_map=device_map, offload_folder=str(tmp_path)
+        ).eval()
+    else:
+        model = AutoModelForSeq2SeqLM.from_pretrained(deep_folder, device_map=device_map, offload_folder=str(tmp_path))
+    prefixes = tuple(f"{name}." for name, device in device_map.items() if device == "disk")
+    on_disk = {name for name, p in model.named_parameters() if p.device.type == "meta"}
+    on_disk -= {"model.decoder.embed_tokens.weight", "lm_head.weight"}  # other names of the source embedding
+    assert on_disk == {name for name, _ in whole.named_parameters() if name.startswith(prefixes)}
+    assert 0 < len(on_disk) < len(dict(whole.named_parameters()))
+    with torch.no_grad():
+        torch.testing.assert_close(model(**pairs()).logits, whole(**pairs()).logits, rtol=0, atol=1e-11)
+    options = {"num_beams": 2, "max_new_tokens": 5}
+    assert torch.equal(model.generate(**sources(), **options), whole.generate(**sources(), **options))
+
+
+@pytest.mark.parametrize("device_map", ["auto", "balanced", {"": "cpu"}], ids=str)
+def test_a_device_map_leaves_weights_tied(deep_folder: Path, device_map: str | dict[str, str]) -> None:
+    whole = AutoModelForSeq2SeqLM.from_pretrained(deep_folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(deep_folder, device_map=device_map)
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert is_tied(model)
+    with torch.no_grad():
+        assert torch.equal(model(**pairs()).logits, whole(**pairs()).logits)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_inferred_device_map_splits_no_layer_and_no_tied_matrix(tied: bool) -> None:
+    with init_empty_weights():
+        model = VaswaniForConditionalGeneration(
+            VaswaniConfig.tiny(vocab_size=500, d_model=64, d_ff=96, tie_word_embeddings=tied)
+        )
+    model.tie_weights()
+    size = 4 * model.num_parameters()
+    layers = [name for name, module in model.named_modules() if type(module).__name__ in model._no_split_modules]
+    assert len(layers) == 3 + 3
+    seen = set()
+    for tenth in range(1, 10):
+        device_map = infer_auto_device_map(
+            model,
+            max_memory={"cpu": size * tenth // 10, "disk": 10 * size},
+            no_split_module_classes=model._no_split_modules,
+        )
+        seen |= {device for name, device in device_map.items() if name in layers}
+        for layer in layers:
+            assert not [name for name in device_map if name.startswith(f"{layer}.")], (tenth, layer)
+        if tied:
+            embeddings = [name for name in device_map if name.endswith("embed_tokens") or name == "lm_head"]
+            assert len({device_map[name] for name in embeddings}) <= 1, tenth
+    assert seen == {"cpu", "disk"}  # the border did run between layers
