@@ -1,7 +1,10 @@
-"""The model among its neighbours: the Auto classes, Trainer, PEFT, accelerate."""
+"""The model among its neighbours: the Auto classes, Trainer, PEFT, accelerate, torch.compile."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,9 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel, modeling_vaswani
 from vaswani_transformer.builtin_corpus import generate_pairs
 
 VOCAB = 53
@@ -420,3 +424,144 @@ def test_an_inferred_device_map_splits_no_layer_and_no_tied_matrix(tied: bool) -
             embeddings = [name for name in device_map if name.endswith("embed_tokens") or name == "lm_head"]
             assert len({device_map[name] for name in embeddings}) <= 1, tenth
     assert seen == {"cpu", "disk"}  # the border did run between layers
+
+
+# torch.compile
+
+
+@pytest.fixture
+def fresh_compiler() -> None:
+    torch._dynamo.reset()
+
+
+def training_step(
+    model: VaswaniForConditionalGeneration, call: Callable, batch: dict[str, torch.Tensor], **options: Any
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model.zero_grad(set_to_none=True)
+    loss = call(**batch, **options).loss
+    loss.backward()
+    return loss.detach(), gradients(model)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("label_smoothing", [None, 0.1])
+def test_the_training_step_compiles_without_a_break(label_smoothing: float | None) -> None:
+    model = build(encoder_layers=1, decoder_layers=1, dropout=0.0).train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    loss, expected = training_step(model, model, pairs(), label_smoothing=label_smoothing)
+    compiled_loss, actual = training_step(model, compiled, pairs(), label_smoothing=label_smoothing)
+    torch.testing.assert_close(compiled_loss, loss, rtol=1e-12, atol=0)
+    assert actual.keys() == expected.keys() == dict(model.named_parameters()).keys()
+    for name, gradient in actual.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_each_copy_of_the_model_s_file_has_its_own_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the Hub's copy of the file is loaded beside the package's, from a folder of any name
+    spec = importlib.util.spec_from_file_location(
+        "vaswani_transformer.é 1-modeling", Path(modeling_vaswani.__file__).resolve()
+    )
+    duplicate = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, duplicate)
+    spec.loader.exec_module(duplicate)
+    operators = [module.compiled_smoothed_loss_and_gradients for module in (modeling_vaswani, duplicate)]
+    assert operators[0]._qualname != operators[1]._qualname
+    states, weight = torch.randn(6, 16), torch.randn(VOCAB, 16)
+    labels = torch.tensor([5, IGNORED, 7, 8, IGNORED, 9])
+    for needs_gradient in (True, False):
+        arguments = (states, weight, labels, 0.1, needs_gradient)
+        expected = modeling_vaswani.smoothed_loss_and_gradients(*arguments)
+        for operator in operators:
+            for actual, tensor in zip(operator(*arguments), expected, strict=True):
+                assert torch.equal(actual, tensor)
+            # what it tells the compiler of its outputs is true
+            torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_batches_of_any_shape_share_a_compiled_training_step() -> None:
+    model = build(encoder_layers=1, decoder_layers=1, dropout=0.0).train()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    for rows, source_length, target_length in ((3, 7, 6), (2, 5, 4), (6, 13, 11), (4, 9, 21)):
+        batch = {
+            "input_ids": torch.randint(4, VOCAB, (rows, source_length)),
+            "labels": torch.randint(4, VOCAB, (rows, target_length)),
+        }
+        batch["labels"][0, target_length // 2 :] = IGNORED  # another number of targets, too
+        loss, expected = training_step(model, model, batch, label_smoothing=0.1)
+        compiled_loss, actual = training_step(model, compiled, batch, label_smoothing=0.1)
+        torch.testing.assert_close(compiled_loss, loss, rtol=1e-12, atol=0)
+        for name, gradient in actual.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12, msg=name)
+    # one for the first shape, one for all others
+    assert counter.frame_count == 2
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_the_training_step_compiles_under_autocast_with_dropout_and_checkpointing() -> None:
+    model = build(dtype=torch.float32, encoder_layers=1, decoder_layers=1, dropout=0.1).train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    # the "eager" back end would draw other dropout when it computes a checkpointed layer again
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    results = []
+    for call in (model, compiled):
+        torch.manual_seed(0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results.append(training_step(model, call, pairs(), label_smoothing=0.1, num_items_in_batch=13))
+    (loss, expected), (compiled_loss, actual) = results
+    torch.testing.assert_close(compiled_loss, loss, rtol=1e-3, atol=0)
+    assert actual.keys() == expected.keys()
+    for name, gradient in actual.items():  # bfloat16 sums depend on the order of their addends
+        assert (gradient - expected[name]).norm() < 0.05 * expected[name].norm(), name
+
+
+def decode(model: VaswaniForConditionalGeneration, call: Callable, target: torch.Tensor) -> torch.Tensor:
+    """Logits of `target` (3, length), one token at a time, with a static cache."""
+    cache = EncoderDecoderCache(
+        StaticCache(config=model.config, max_cache_len=target.shape[1] + 2),
+        StaticCache(config=model.config, max_cache_len=7),
+    )
+    encoded = model.get_encoder()(**sources())
+    steps = [
+        call(
+            encoder_outputs=encoded,
+            attention_mask=sources()["attention_mask"],
+            decoder_input_ids=token,
+            past_key_values=cache,
+        ).logits
+        for token in target.split(1, dim=1)
+    ]
+    return torch.cat(steps, dim=1)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_decoding_step_compiles_without_a_break(attention: str) -> None:
+    model = build(attention)
+    target = torch.randint(4, VOCAB, (3, 6), generator=torch.Generator().manual_seed(1))
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    with torch.no_grad():
+        expected = model(**sources(), decoder_input_ids=target, use_cache=False).logits
+        torch.testing.assert_close(decode(model, model, target), expected, rtol=0, atol=1e-11)
+        torch.testing.assert_close(decode(model, compiled, target), expected, rtol=0, atol=1e-11)
+    # the first step stores the encoder's keys and values, all later ones are one graph
+    assert counter.frame_count == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_generated_code_gives_the_same_numbers() -> None:
+    model = build(dtype=torch.float32, dropout=0.0).train()
+    compiled = torch.compile(model, fullgraph=True)
+    for label_smoothing in (None, 0.1):
+        loss, expected = training_step(model, model, pairs(), label_smoothing=label_smoothing)
+        compiled_loss, actual = training_step(model, compiled, pairs(), label_smoothing=label_smoothing)
+        torch.testing.assert_close(compiled_loss, loss, rtol=1e-5, atol=0)
+        for name, gradient in actual.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-4, msg=name)
+    model.eval()
+    target = torch.randint(4, VOCAB, (3, 6), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(decode(model, compiled, target), decode(model, model, target), rtol=1e-4, atol=1e-3)

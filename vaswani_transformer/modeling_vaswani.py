@@ -565,7 +565,8 @@ class VaswaniModel(VaswaniPreTrainedModel):
             **kwargs: transformers' common arguments (`output_attentions`, `output_hidden_states`, ...).
         """
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+            # The configuration's use_cache is the decoder's: with checkpointing, the encoder would warn of it.
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, use_cache=False, **kwargs)
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         decoder_outputs = self.decoder(
@@ -591,6 +592,50 @@ class VaswaniModel(VaswaniPreTrainedModel):
         )
 
 
+def smoothed_loss_and_gradients(
+    states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, epsilon: float, needs_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The loss of [`SmoothedCrossEntropy`] and its gradients for `states` and `weight`, empty unless needed."""
+    vocab_size = weight.shape[0]
+    others = epsilon / (vocab_size - 1) if vocab_size > 1 else 0.0
+    extra = 1.0 - epsilon - others
+    precise = torch.promote_types(states.dtype, torch.float32)
+    loss = states.new_zeros((), dtype=precise)
+    states_gradient = torch.zeros_like(states) if needs_gradient else states.new_empty(0)
+    weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else weight.new_empty(0)
+    for positions in labels.ne(-100).nonzero().squeeze(1).split(max(1, LOGITS_PER_CHUNK // vocab_size)):
+        chunk, target = states.index_select(0, positions), labels[positions, None]
+        log_probabilities = F.log_softmax(torch.matmul(chunk, weight.t()), dim=-1, dtype=precise)
+        loss -= extra * log_probabilities.gather(1, target).sum() + others * log_probabilities.sum()
+        if needs_gradient:
+            gradient = log_probabilities.exp_().sub_(others)
+            gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
+            gradient = gradient.to(states.dtype)
+            states_gradient.index_copy_(0, positions, torch.matmul(gradient, weight))
+            weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
+    return loss, states_gradient, weight_gradient.to(weight.dtype)
+
+
+# torch.compile cannot unroll a loop over as many chunks as the labels ask for: it takes the function as one operator.
+# Each copy of this file registers its own, whatever the folder that it was loaded from is called.
+compiled_smoothed_loss_and_gradients = torch.library.custom_op(
+    f"vaswani_{__name__.encode().hex()}::smoothed_loss_and_gradients",
+    smoothed_loss_and_gradients,
+    mutates_args=(),
+    tags=(torch.Tag.cudagraph_unsafe,),  # `nonzero` waits for the device
+)
+
+
+@compiled_smoothed_loss_and_gradients.register_fake
+def _(
+    states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, epsilon: float, needs_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    loss = states.new_empty((), dtype=torch.promote_types(states.dtype, torch.float32))
+    if not needs_gradient:
+        return loss, states.new_empty(0), weight.new_empty(0)
+    return loss, torch.empty_like(states), torch.empty_like(weight)
+
+
 class SmoothedCrossEntropy(torch.autograd.Function):
     """Summed cross-entropy against smoothed targets that holds a chunk of the logits at a time.
 
@@ -607,27 +652,12 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         ctx: Any, states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, epsilon: float
     ) -> torch.Tensor:
         """Loss summed over `states` (positions, d_model) against `labels` (positions,); `weight` (V, d_model)."""
-        vocab_size = weight.shape[0]
-        others = epsilon / (vocab_size - 1) if vocab_size > 1 else 0.0
-        extra = 1.0 - epsilon - others
         needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        precise = torch.promote_types(states.dtype, torch.float32)
-        loss = states.new_zeros((), dtype=precise)
-        states_gradient = torch.empty_like(states) if needs_gradient else None
-        weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else None
-        rows = max(1, LOGITS_PER_CHUNK // vocab_size)
-        for start in range(0, len(states), rows):
-            chunk, target = states[start : start + rows], labels[start : start + rows, None]
-            log_probabilities = F.log_softmax(torch.matmul(chunk, weight.t()), dim=-1, dtype=precise)
-            loss -= extra * log_probabilities.gather(1, target).sum() + others * log_probabilities.sum()
-            if needs_gradient:
-                gradient = log_probabilities.exp_().sub_(others)
-                gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
-                gradient = gradient.to(states.dtype)
-                torch.matmul(gradient, weight, out=states_gradient[start : start + rows])
-                weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
-        if needs_gradient:
-            ctx.save_for_backward(states_gradient, weight_gradient.to(weight.dtype))
+        compute = smoothed_loss_and_gradients
+        if torch.compiler.is_compiling():
+            compute = compiled_smoothed_loss_and_gradients
+        loss, states_gradient, weight_gradient = compute(states, weight, labels, epsilon, needs_gradient)
+        ctx.save_for_backward(states_gradient, weight_gradient)
         return loss
 
     @staticmethod
@@ -658,8 +688,7 @@ def smoothed_cross_entropy(
     """
     if not 0 <= epsilon < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {epsilon}")
-    positions = labels.flatten().ne(-100).nonzero().squeeze(1)
-    states = hidden_states.flatten(0, 1).index_select(0, positions)
+    states = hidden_states.flatten(0, 1)
     if not torch.is_grad_enabled():
         weight = weight.detach()  # or the parameter would ask for its gradient all the same
     device_type = states.device.type
@@ -667,7 +696,7 @@ def smoothed_cross_entropy(
         dtype = torch.get_autocast_dtype(device_type)
         states, weight = states.to(dtype), weight.to(dtype)
     with torch.autocast(device_type, enabled=False):
-        return SmoothedCrossEntropy.apply(states, weight, labels.flatten()[positions], epsilon)
+        return SmoothedCrossEntropy.apply(states, weight, labels.flatten(), epsilon)
 
 
 class VaswaniLossKwargs(TransformersKwargs, total=False):
