@@ -1,7 +1,8 @@
-"""The model among its neighbours: the Auto classes, Trainer, PEFT, accelerate, torch.compile."""
+"""The model among its neighbours: the Auto classes, Trainer, PEFT, accelerate, torch.compile, transformers' caches."""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
-from transformers.cache_utils import EncoderDecoderCache, StaticCache
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel, modeling_vaswani
 from vaswani_transformer.builtin_corpus import generate_pairs
@@ -565,3 +566,66 @@ def test_generated_code_gives_the_same_numbers() -> None:
     target = torch.randint(4, VOCAB, (3, 6), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(decode(model, compiled, target), decode(model, model, target), rtol=1e-4, atol=1e-3)
+
+
+# Attention back ends and caches in generate()
+
+
+@pytest.fixture(scope="module")
+def trained() -> VaswaniForConditionalGeneration:
+    """A model that says sentences of different lengths: random weights repeat one token for ever."""
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        vocab_size=VOCAB, d_model=32, encoder_layers=1, decoder_layers=2, num_attention_heads=2, d_ff=32, dropout=0.0
+    )
+    model = VaswaniForConditionalGeneration(config)
+    targets = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
+    labels = torch.tensor([row + [IGNORED] * (8 - len(row)) for row in targets])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(**sources(), labels=labels).loss.backward()
+        optimizer.step()
+    return model.double().eval()
+
+
+BEAMS = {"num_return_sequences": 4, "num_beams": 4}
+
+
+@pytest.mark.parametrize(
+    ("attention", "beams"),
+    [
+        ("eager", {"num_beams": 1}),
+        ("eager", BEAMS),
+        # with beams, torch 2.13's kernel for a CPU fails: "index out of bounds: 0 <= tmp13 < cur_qSplitSize"
+        pytest.param("flex_attention", {"num_beams": 1}, marks=pytest.mark.slow),
+    ],
+    ids=["eager-greedy", "eager-beams", "flex-greedy"],
+)
+def test_generate_gives_the_same_tokens_with_each_attention(
+    trained: VaswaniForConditionalGeneration, attention: str, beams: dict[str, int]
+) -> None:
+    options = {**beams, "max_new_tokens": 9}
+    assert trained.config._attn_implementation == "sdpa"
+    expected = trained.generate(**sources(), **options)
+    other = copy.deepcopy(trained).float()  # flex_attention does not do float64 on a CPU
+    other.set_attn_implementation(attention)
+    assert torch.equal(other.generate(**sources(), **options), expected)
+
+
+@pytest.mark.parametrize("beams", [{"num_beams": 1}, BEAMS], ids=["greedy", "beams"])
+@pytest.mark.parametrize("kind", ["dynamic", "static", "given-dynamic", "given-static"])
+def test_generate_gives_the_same_tokens_with_each_cache(
+    trained: VaswaniForConditionalGeneration, kind: str, beams: dict[str, int]
+) -> None:
+    options = {**beams, "max_new_tokens": 9}
+    expected = trained.generate(**sources(), **options, use_cache=False)
+    assert len({tuple(row) for row in expected.tolist()}) == 3 * beams["num_beams"]
+    if kind == "given-dynamic":
+        chosen = {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    elif kind == "given-static":
+        parts = [StaticCache(config=trained.config, max_cache_len=length) for length in (16, 7)]
+        chosen = {"past_key_values": EncoderDecoderCache(*parts)}
+    else:
+        chosen = {"cache_implementation": kind}
+    assert torch.equal(trained.generate(**sources(), **options, **chosen), expected)
