@@ -597,10 +597,10 @@ BEAMS = {"num_return_sequences": 4, "num_beams": 4}
     [
         ("eager", {"num_beams": 1}),
         ("eager", BEAMS),
-        # with beams, torch 2.13's kernel for a CPU fails: "index out of bounds: 0 <= tmp13 < cur_qSplitSize"
         pytest.param("flex_attention", {"num_beams": 1}, marks=pytest.mark.slow),
+        pytest.param("flex_attention", BEAMS, marks=pytest.mark.slow),
     ],
-    ids=["eager-greedy", "eager-beams", "flex-greedy"],
+    ids=["eager-greedy", "eager-beams", "flex-greedy", "flex-beams"],
 )
 def test_generate_gives_the_same_tokens_with_each_attention(
     trained: VaswaniForConditionalGeneration, attention: str, beams: dict[str, int]
