@@ -29,7 +29,7 @@ setup(
         "pyyaml",
         "tqdm",
     ],
-    extras_require={"dev": ["pytest>=9", "ruff", "parameterized", "peft>=0.21"]},
+    extras_require={"dev": ["pytest>=9", "ruff", "parameterized", "peft>=0.21"], "bench": ["ctranslate2>=4.8"]},
     entry_points={"console_scripts": ["vaswani-transformer=vaswani_transformer.cli:main"]},
     classifiers=[
         "Development Status :: 4 - Beta",
