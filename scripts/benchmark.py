@@ -1,4 +1,4 @@
-"""Benchmarks, both sides of each in one run: `python scripts/benchmark.py train --help`."""
+"""Benchmarks, all sides of each in one run: `python scripts/benchmark.py train | decode | memory --help`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,68 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields, replace
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from operator import methodcaller
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+import transformers
 from datasets import Dataset
-from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerBase
+from transformers import MarianMTModel, PreTrainedTokenizerBase
 
+from engines import DEVICE, Engine, load_engine
+from peak_memory import measure_peak_memory
+from peers import INSTALL_CTRANSLATE2, marian_config
 from vaswani_transformer.batching import TranslationCollator
 from vaswani_transformer.corpora import load_corpus, pair_lengths, sentences, tokenize_corpus
 from vaswani_transformer.errors import InputError
+from vaswani_transformer.evaluation import score_translations
 from vaswani_transformer.tokenization import train_tokenizer
 from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
-from vaswani_transformer.training_arguments import TranslationTrainingArguments, parse_training_arguments
+from vaswani_transformer.training_arguments import (
+    ArgumentParser,
+    TranslationTrainingArguments,
+    parse_training_arguments,
+)
+from vaswani_transformer.translation import load_model
+from workload import Workload
 
 RECIPE = Path(__file__).parent / "recipes" / "tatoeba-en-de.yaml"
+MARIAN = "MarianMTModel, float32"
+MEMORY_WORKLOAD = Workload(sentences=64, source_tokens=200)
+ENGINE_PACKAGES = ("torch", "transformers", "ctranslate2")
+
+Result = TypeVar("Result")
+
+
+def time_in_turns(
+    sides: dict[str, Callable[[], Result]], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[Result]]]:
+    """Seconds and results of each side, one side after the other in `rounds` turns; one turn before them warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, list[Result]] = {name: [] for name in sides}
+    for turn in range(rounds + 1):
+        for name, run in sides.items():
+            started = time.perf_counter()
+            result = run()
+            if turn:
+                seconds[name].append(time.perf_counter() - started)
+                results[name].append(result)
+    return seconds, results
+
+
+def rates(counts: Sequence[int], seconds: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest of the counts a second."""
+    found = [count / duration for count, duration in zip(counts, seconds, strict=True)]
+    return {"median": statistics.median(found), "min": min(found), "max": max(found)}
 
 
 def our_updates(
@@ -43,25 +88,7 @@ def our_updates(
 
 def marian_updates(settings: TranslationTrainingArguments, pairs: Dataset) -> Callable[[], int]:
     """An update of a plain float32 loop over `MarianMTModel` of the same shape, on padded random batches."""
-    ours = settings.model_config()
-    config = MarianConfig(
-        vocab_size=ours.vocab_size,
-        d_model=ours.d_model,
-        encoder_layers=ours.encoder_layers,
-        decoder_layers=ours.decoder_layers,
-        encoder_attention_heads=ours.num_attention_heads,
-        decoder_attention_heads=ours.num_attention_heads,
-        encoder_ffn_dim=ours.d_ff,
-        decoder_ffn_dim=ours.d_ff,
-        dropout=ours.dropout,
-        activation_function=ours.activation_function,
-        scale_embedding=True,
-        pad_token_id=0,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-        forced_eos_token_id=None,
-    )
-    model = MarianMTModel(config).train()
+    model = MarianMTModel(marian_config(settings.model_config())).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     collate = TranslationCollator(0)
     # As many sentences as hold the recipe's tokens on average.
@@ -88,44 +115,223 @@ def train(options: argparse.Namespace) -> dict:
         corpus = load_corpus([options.train_file], source_lang=languages[0], target_lang=languages[1])
         tokenizer = train_tokenizer(sentences(corpus, *languages), settings.model_config().vocab_size)
         pairs, _ = tokenize_corpus(corpus, tokenizer, *languages, max_length=settings.max_length)
-        sides = {
+        updates = {
             "vaswani_transformer": our_updates(settings, pairs, tokenizer),
-            "MarianMTModel, float32": marian_updates(settings, pairs),
+            MARIAN: marian_updates(settings, pairs),
         }
-    speeds: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(options.rounds + 1):
-        for name, update in sides.items():
-            started = time.perf_counter()
-            tokens = sum(update() for _ in range(options.updates))
-            if turn:  # the first turn warms up
-                speeds[name].append(tokens / (time.perf_counter() - started))
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
-    ratio = medians["vaswani_transformer"] / medians["MarianMTModel, float32"]
-    for name, median in medians.items():
-        spread = f"{min(speeds[name]):,.0f} to {max(speeds[name]):,.0f}"
-        print(f"{name:24}  {median:8,.0f} target tokens/s  ({spread})")
+    sides = {
+        name: lambda update=update: sum(update() for _ in range(options.updates)) for name, update in updates.items()
+    }
+    seconds, tokens = time_in_turns(sides, options.rounds)
+    speeds = {name: rates(tokens[name], seconds[name]) for name in sides}
+    ratio = speeds["vaswani_transformer"]["median"] / speeds[MARIAN]["median"]
+    for name, speed in speeds.items():
+        spread = f"{speed['min']:,.0f} to {speed['max']:,.0f}"
+        print(f"{name:24}  {speed['median']:8,.0f} target tokens/s  ({spread})")
     print(f"ratio of the medians      {ratio:8.2f}")
-    return {"target_tokens_per_second": speeds, "ratio": ratio, "threads": torch.get_num_threads()}
+    return {"target_tokens_per_second": speeds, "ratio": ratio}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    benchmarks = parser.add_subparsers(required=True)
+def decode(options: argparse.Namespace) -> dict:
+    """Speed, memory and, where the weights are real, BLEU of the three engines, in turns."""
+    given = workload_options(options)
+    if (options.model is None) != (options.test_file is None):
+        raise InputError("--model and --test-file go together: a real model needs text to translate")
+    if options.model is not None and given:
+        flag = f"--{next(iter(given)).replace('_', '-')}"
+        raise InputError(f"{flag} is for random weights; leave it out, or --model and --test-file")
+    workload = Workload(**given)
+    if find_spec("ctranslate2") is None:
+        print(f"benchmark.py: {INSTALL_CTRANSLATE2}; going on without it", file=sys.stderr)
+    if options.model is not None:
+        return decode_test_file(options.model, options.test_file, options.rounds)
+    return decode_workload(workload, options.rounds)
+
+
+def decode_workload(workload: Workload, rounds: int) -> dict:
+    """Random weights: every engine decodes the batch to exactly the same length."""
+    with tempfile.TemporaryDirectory() as folder:
+        workload.save_model(folder)
+        loads = engine_loads(folder, ["float32", "bfloat16"])
+        seconds, targets, peaks = decode_in_turns(loads, workload.warm_up(), workload.run(), rounds)
+    tokens = {name: [sum(map(len, batch)) for batch in targets[name]] for name in loads}
+    print(f"{workload}, beam {workload.num_beams}")
+    return {**asdict(workload), "rows": tabulate(workload.sentences, tokens, seconds, peaks)}
+
+
+def decode_test_file(model: str, test_file: list[str], rounds: int) -> dict:
+    """A real model: every engine translates the test set as its users would."""
+    corpus = load_corpus(test_file)
+    sources, references = (list(sentences(corpus, language)) for language in ("en", "de"))
+    _, tokenizer = load_model(model)
+    loads = engine_loads(model, ["float32"])
+    run, warm_up = methodcaller("translate", sources), methodcaller("translate", sources[:1])
+    seconds, translations, peaks = decode_in_turns(loads, warm_up, run, rounds)
+    tokens = {name: [sum(map(len, tokenizer(texts)["input_ids"])) for texts in translations[name]] for name in loads}
+    bleu = {name: score_translations(translations[name][-1], references)["bleu"] for name in loads}
+    print(f"{model}; {len(sources):,} sentences of {', '.join(test_file)}, beam 4")
+    rows = tabulate(len(sources), tokens, seconds, peaks, bleu)
+    return {"model": model, "test_file": test_file, "sentences": len(sources), "rows": rows}
+
+
+def engine_loads(model: str, precisions: list[str]) -> dict[str, Callable[[], Engine]]:
+    """What loads the engine of each row: those of torch in `precisions`, CTranslate2 in those that it is used in."""
+    rows = [(engine, precision) for engine in ("vaswani_transformer", "MarianMTModel") for precision in precisions]
+    if find_spec("ctranslate2") is not None:
+        precisions = ["float32", "int8"] if DEVICE == "cpu" else ["float16", "bfloat16"]
+        rows += [("CTranslate2", precision) for precision in precisions]
+    return {f"{engine}, {precision}": partial(load_engine, engine, model, precision) for engine, precision in rows}
+
+
+def decode_in_turns(
+    loads: dict[str, Callable[[], Engine]],
+    warm_up: Callable[[Engine], list[Result]],
+    run: Callable[[Engine], list[Result]],
+    rounds: int,
+) -> tuple[dict[str, list[float]], dict[str, list[list[Result]]], dict[str, int | None]]:
+    """Seconds and results of `run(engine)` of each row in turns, and the bytes that it needs at its peak."""
+    seconds, results = time_in_turns({name: partial(run, load()) for name, load in loads.items()}, rounds)
+    return seconds, results, {name: measure_peak_memory(load, warm_up, run) for name, load in loads.items()}
+
+
+def tabulate(
+    sentence_count: int,
+    tokens: dict[str, list[int]],
+    seconds: dict[str, list[float]],
+    peaks: dict[str, int | None],
+    bleu: dict[str, float] | None = None,
+) -> dict[str, dict]:
+    """Print the table, and return its rows.
+
+    Args:
+        sentence_count: Sentences that every turn decodes.
+        tokens: Target tokens of each row's turns.
+        seconds: How long these took.
+        peaks: Peak memory of each row in bytes, `None` where it is not known.
+        bleu: BLEU of each row, where the weights are real.
+    """
+    print(
+        f"{'':30}{'sentences/s':>12}{'target tokens/s':>17}{'(min to max)':>20}{'ratio':>7}{'MiB':>8}"
+        + (f"{'BLEU':>8}" if bleu else "")
+    )
+    rows = {}
+    reference = rates(tokens[MARIAN], seconds[MARIAN])["median"]
+    for name in tokens:
+        speed = rates([sentence_count] * len(seconds[name]), seconds[name])
+        token_speed = rates(tokens[name], seconds[name])
+        rows[name] = {
+            "sentences_per_second": speed,
+            "target_tokens_per_second": token_speed,
+            "ratio": token_speed["median"] / reference,
+            "peak_memory_bytes": peaks[name],
+        }
+        spread = f"({token_speed['min']:,.0f} to {token_speed['max']:,.0f})"
+        line = f"{name:30}{speed['median']:12,.1f}{token_speed['median']:17,.0f}{spread:>20}"
+        line += f"{rows[name]['ratio']:7.2f}{mebibytes(peaks[name]):>8}"
+        if bleu:
+            rows[name]["bleu"] = bleu[name]
+            line += f"{bleu[name]:8.2f}"
+        print(line)
+    print("medians of the turns; ratio of target tokens/s to Marian's in float32; MiB at the peak above the weights")
+    return rows
+
+
+def mebibytes(count: int | None) -> str:
+    """`count` bytes in MiB, or a dash where it is not known."""
+    return "-" if count is None else f"{count / 2**20:,.0f}"
+
+
+def memory(options: argparse.Namespace) -> dict:
+    """Memory above the weights with a beam and without, of this package and of `MarianMTModel`."""
+    workload = replace(MEMORY_WORKLOAD, **workload_options(options))
+    rows = {}
+    with tempfile.TemporaryDirectory() as folder:
+        workload.save_model(folder)
+        for engine in ("vaswani_transformer", "MarianMTModel"):
+            load = partial(load_engine, engine, folder, "float32")
+            peaks = [
+                measure_peak_memory(load, work.warm_up(), work.run())
+                for work in (workload, replace(workload, num_beams=1))
+            ]
+            if None in peaks:
+                raise InputError("the memory of a process cannot be measured here; it needs Linux, or a GPU")
+            rows[f"{engine}, float32"] = {
+                "beam_bytes": peaks[0],
+                "greedy_bytes": peaks[1],
+                "ratio": peaks[0] / peaks[1],
+            }
+    print(workload)
+    print(f"{'MiB above the weights':30}{f'beam {workload.num_beams}':>10}{'beam 1':>10}{'ratio':>8}")
+    for name, row in rows.items():
+        print(f"{name:30}{mebibytes(row['beam_bytes']):>10}{mebibytes(row['greedy_bytes']):>10}{row['ratio']:8.2f}")
+    return {**asdict(workload), "rows": rows}
+
+
+def workload_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Those fields of [`Workload`] that were given."""
+    return {option.name: getattr(options, option.name) for option in fields(Workload) if option.name in options}
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(text)
+
+
+def create_parser() -> ArgumentParser:
+    """The parser of the three benchmarks."""
+    parser = ArgumentParser(prog="benchmark.py", description=__doc__)
+    benchmarks = parser.add_subparsers(required=True, metavar="BENCHMARK")
+
     training = benchmarks.add_parser("train", help="training speed against a plain MarianMTModel loop")
     training.add_argument("--train-file", required=True, help="a table of sentence pairs")
     training.add_argument("--config", default=str(RECIPE), help="the recipe that gives model and batches")
-    training.add_argument("--updates", type=int, default=20, help="updates of each side in a turn")
-    training.add_argument("--rounds", type=int, default=7, help="turns that count")
-    training.add_argument("--json", metavar="FILE", help="also write the figures to this file")
+    training.add_argument("--updates", type=positive, default=20, help="updates of each side in a turn")
     training.set_defaults(run=train)
-    options = parser.parse_args()
+
+    decoding = benchmarks.add_parser("decode", help="decoding speed, memory and BLEU against Marian and CTranslate2")
+    decoding.add_argument("--model", help="translate with this model, and not with random weights")
+    decoding.add_argument("--test-file", nargs="+", help="pairs for --model: a table, or a source and a target")
+    decoding.set_defaults(run=decode)
+
+    peaks = benchmarks.add_parser("memory", help="memory of decoding above the weights, with a beam and without")
+    peaks.set_defaults(run=memory)
+
+    for benchmark, rounds in ((training, 7), (decoding, 5)):
+        benchmark.add_argument("--rounds", type=positive, default=rounds, help="turns that count")
+    for benchmark, defaults in ((decoding, Workload()), (peaks, MEMORY_WORKLOAD)):
+        for option in fields(Workload):
+            choices = option.metadata.get("choices")
+            benchmark.add_argument(
+                f"--{option.name.replace('_', '-')}",
+                type=str if choices else positive,
+                choices=choices,
+                default=argparse.SUPPRESS,  # `decode` must know which were given
+                help=f"{option.metadata['help']} (default: {getattr(defaults, option.name)})",
+            )
+    for benchmark in (training, decoding, peaks):
+        benchmark.add_argument("--json", metavar="FILE", help="also write the figures to this file")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a benchmark; 0, or 2 for a mistake in what was given, told in one line."""
     try:
+        options = create_parser().parse_strictly(sys.argv[1:] if arguments is None else arguments)
+        if options.json and not Path(options.json).absolute().parent.is_dir():
+            raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
+        transformers.utils.logging.disable_progress_bar()
         figures = options.run(options)
     except InputError as error:
-        parser.error(str(error))
+        print(f"benchmark.py: {error}", file=sys.stderr)
+        return 2
     if options.json:
+        figures |= {"device": DEVICE, "threads": torch.get_num_threads()}
+        figures["versions"] = {name: version(name) for name in ENGINE_PACKAGES if find_spec(name)}
         Path(options.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What a piece of work needs at its peak beyond what is loaded, measured in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+Loaded = TypeVar("Loaded")
+
+
+def measure_peak_memory(
+    load: Callable[[], Loaded], warm_up: Callable[[Loaded], object], run: Callable[[Loaded], object]
+) -> int | None:
+    """Bytes that `run(loaded)` takes at its peak above what is held after `loaded = load()` and `warm_up(loaded)`.
+
+    On a CPU it is the resident memory of a fresh process, on a GPU the memory that torch allocates. `None` where
+    it cannot be told: on a CPU elsewhere than on Linux, and on a GPU for weights that torch does not hold.
+
+    Args:
+        load: Loads the weights; like the others it must be picklable.
+        warm_up: A small piece of the work, which loads the libraries that the work needs.
+        run: The work.
+    """
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_measure, load, warm_up, run, torch.get_num_threads()).result()
+
+
+def _measure(
+    load: Callable[[], Loaded],
+    warm_up: Callable[[Loaded], object],
+    run: Callable[[Loaded], object],
+    threads: int,
+) -> int | None:
+    torch.set_num_threads(threads)
+    loaded = load()
+    warm_up(loaded)
+    gc.collect()
+    if torch.cuda.is_available():
+        held = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run(loaded)
+        return torch.cuda.max_memory_allocated() - held if held else None
+    try:
+        _release_free_memory()
+        # Sets the peak back to what is held now. `getrusage` has no such reset: its peak would be that of loading.
+        Path("/proc/self/clear_refs").write_text("5")
+        held = _resident_peak()
+        run(loaded)
+        return _resident_peak() - held
+    except OSError:
+        return None
+
+
+def _release_free_memory() -> None:
+    """Give back what loading has freed, or the work would take it again unseen; glibc alone keeps so much."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _resident_peak() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

@@ -1,0 +1,259 @@
+"""The benchmarks of `scripts/`: their tables and records, their options, and one line for each mistake."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict, replace
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+import yaml
+
+import benchmark
+from engines import DEVICE, ENGINES, Engine, load_engine
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.evaluation import score_translations
+from workload import Workload
+
+SHAPE = "--preset tiny --vocab-size 300 --sentences 3 --source-tokens 4 --target-tokens 5 --num-beams 2"
+MINUSCULE = SHAPE.split()
+TINY = Workload("tiny", vocab_size=300, sentences=3, source_tokens=4, target_tokens=5, num_beams=2)
+TORCH_ROWS = [f"{e}, {p}" for e in ("vaswani_transformer", "MarianMTModel") for p in ("float32", "bfloat16")]
+CTRANSLATE2_PRECISIONS = ("float32", "int8") if DEVICE == "cpu" else ("float16", "bfloat16")
+INSTALLED = importlib.util.find_spec("ctranslate2") is not None
+needs_ctranslate2 = pytest.mark.skipif(not INSTALLED, reason="needs CTranslate2")
+
+
+def fake_peak_memory(load: Any, warm_up: methodcaller, run: methodcaller) -> int:
+    """The measurement without its process: does the work, and tells 3 MiB for each beam, or 7 where there is none."""
+    engine = load()
+    warm_up(engine)
+    method, _, *rest = run.__reduce__()[1]
+    return (3 * rest[0] if method == "generate" else 7) * 2**20
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "measure_peak_memory", fake_peak_memory)
+
+
+@pytest.fixture
+def engine_model(tmp_path: Path) -> str:
+    folder = str(tmp_path / "random")
+    TINY.save_model(folder)
+    return folder
+
+
+def rows_of(output: str) -> dict[str, list[str]]:
+    """The table's rows: name to figures."""
+    lines = [line for line in output.splitlines() if line.startswith(tuple(ENGINES))]
+    return {line[:30].rstrip(): line[30:].split() for line in lines}
+
+
+def test_one_side_after_the_other_and_the_first_turn_does_not_count() -> None:
+    calls = []
+
+    def side(name: str) -> int:
+        calls.append(name)
+        return len(calls)
+
+    seconds, results = benchmark.time_in_turns({"a": lambda: side("a"), "b": lambda: side("b")}, rounds=2)
+    assert calls == ["a", "b"] * 3
+    assert results == {"a": [3, 5], "b": [4, 6]}
+    assert [len(times) for times in seconds.values()] == [2, 2]
+    assert benchmark.rates([10, 10, 30], [1.0, 2.0, 1.0]) == {"median": 10, "min": 5, "max": 30}
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_every_engine_gives_exactly_the_tokens_asked_for(engine_model: str, engine: str) -> None:
+    sources = TINY.sources()
+    assert [len(source) for source in sources] == [4, 4, 4]
+    assert all(4 <= token < 300 for source in sources for token in source)
+    loaded: Engine = load_engine(engine, engine_model, "float32")
+    for num_beams in (1, 3):
+        assert [len(target) for target in loaded.generate(sources, num_beams, 6)] == [6, 6, 6]
+
+
+@needs_ctranslate2
+def test_the_engines_agree(engine_model: str) -> None:
+    # One beam, so that no length penalty matters.
+    sources = replace(TINY, sentences=5, source_tokens=8).sources()
+    found = [load_engine(engine, engine_model, "float32").generate(sources, 1, 10) for engine in ENGINES]
+    assert found[0] == found[1] == found[2]
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_every_engine_translates(engine: str) -> None:
+    # More than a batch of Marian's, an empty sentence, and one beyond the model's length.
+    sentences = ["Tom forgot to close the window.", *["I see."] * 32, "", "She is a " + "very " * 200 + "good doctor."]
+    found = load_engine(engine, "tatoeba-en-de", "float32").translate(sentences)
+    assert len(found) == len(sentences)
+    assert found[0] == "Tom vergaß, das Fenster zu schließen."
+    assert set(found[1:33]) == {found[1]}
+
+
+@needs_ctranslate2
+def test_decode_prints_and_records_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "record.json"
+    assert benchmark.main(["decode", *MINUSCULE, "--rounds", "2", "--json", str(record)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(
+        "tiny, 300 entries, random weights; 3 sentences of 4 tokens, 5 target tokens each, beam 2"
+    )
+    found = json.loads(record.read_text())
+    names = [*TORCH_ROWS, *(f"CTranslate2, {precision}" for precision in CTRANSLATE2_PRECISIONS)]
+    assert list(rows_of(output)) == list(found["rows"]) == names
+    assert asdict(TINY).items() <= found.items()
+    assert (found["device"], found["threads"]) == (DEVICE, torch.get_num_threads())
+    assert found["versions"]["transformers"] == transformers.__version__
+    reference = found["rows"]["MarianMTModel, float32"]["target_tokens_per_second"]["median"]
+    for name, figures in found["rows"].items():
+        tokens, sentences = figures["target_tokens_per_second"], figures["sentences_per_second"]
+        assert 0 < tokens["min"] <= tokens["median"] <= tokens["max"]
+        assert tokens["median"] == pytest.approx(5 * sentences["median"])
+        assert figures["ratio"] == tokens["median"] / reference
+        assert figures["peak_memory_bytes"] == 6 * 2**20
+        assert rows_of(output)[name][-2:] == [f"{figures['ratio']:.2f}", "6"]
+
+
+def test_decode_goes_on_without_ctranslate2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark, "find_spec", lambda name: None)
+    assert benchmark.main(["decode", *MINUSCULE, "--rounds", "1"]) == 0
+    captured = capsys.readouterr()
+    assert list(rows_of(captured.out)) == TORCH_ROWS
+    assert captured.err == (
+        "benchmark.py: CTranslate2 is not installed; pip install 'vaswani-transformer[bench]' brings it; going on "
+        "without it\n"
+    )
+
+
+def test_decode_of_a_real_model_has_bleu(
+    corpus_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.json"
+    pairs = corpus_files["validation"].read_text(encoding="utf-8").splitlines()[:6]
+    sources, references = zip(*(pair.split("\t") for pair in pairs), strict=True)
+    files = [tmp_path / "test.en", tmp_path / "test.de"]
+    for file, side in zip(files, (sources, references), strict=True):
+        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    arguments = ["--model", "tatoeba-en-de", "--test-file", *map(str, files), "--rounds", "1", "--json", str(record)]
+    assert benchmark.main(["decode", *arguments]) == 0
+    found = json.loads(record.read_text())
+    names = ["vaswani_transformer, float32", "MarianMTModel, float32"]
+    names += [f"CTranslate2, {precision}" for precision in CTRANSLATE2_PRECISIONS if INSTALLED]
+    assert (found["model"], found["sentences"], list(found["rows"])) == ("tatoeba-en-de", 6, names)
+    rows = rows_of(capsys.readouterr().out)
+    for name, figures in found["rows"].items():
+        engine, precision = name.split(", ")
+        translations = load_engine(engine, "tatoeba-en-de", precision).translate(list(sources))
+        assert figures["bleu"] == score_translations(translations, list(references))["bleu"] > 0
+        assert rows[name][-2:] == ["7", f"{figures['bleu']:.2f}"]
+
+
+def test_memory_prints_and_records_both_beams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "record.json"
+    assert benchmark.main(["memory", *MINUSCULE, "--json", str(record)]) == 0
+    found = json.loads(record.read_text())
+    names = ["vaswani_transformer, float32", "MarianMTModel, float32"]
+    assert found["rows"] == {
+        name: {"beam_bytes": 6 * 2**20, "greedy_bytes": 3 * 2**20, "ratio": 2.0} for name in names
+    }
+    assert rows_of(capsys.readouterr().out) == {name: ["6", "3", "2.00"] for name in names}
+
+
+def test_the_defaults_are_those_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Workload() == Workload("base", 16_000, 32, 20, 24, 4)
+    assert Workload("base", 16_000, 64, 200, 24, 4) == benchmark.MEMORY_WORKLOAD
+    for name, sentences in (("decode", 32), ("memory", 64)):
+        with pytest.raises(SystemExit, match="0"):
+            benchmark.main([name, "--help"])
+        assert f"in one batch (default: {sentences})" in " ".join(capsys.readouterr().out.split())
+
+
+def test_train_compares_with_a_plain_loop(
+    corpus_files: dict[str, Path], small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = dict(zip(small_run[::2], small_run[1::2], strict=True))
+    recipe = {flag[2:].replace("-", "_"): value for flag, value in flags.items() if not flag.endswith("-file")}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**recipe, "max_steps": 1}))
+    files = ["--train-file", str(corpus_files["train"]), "--config", str(tmp_path / "recipe.yaml")]
+    record = tmp_path / "record.json"
+    assert benchmark.main(["train", *files, "--updates", "2", "--rounds", "1", "--json", str(record)]) == 0
+    found = json.loads(record.read_text())
+    speeds = {name: figures["median"] for name, figures in found["target_tokens_per_second"].items()}
+    assert found["ratio"] == speeds["vaswani_transformer"] / speeds["MarianMTModel, float32"]
+    assert f"{found['ratio']:.2f}" in capsys.readouterr().out
+
+
+REAL = ["decode", "--model", "tatoeba-en-de", "--test-file"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "BENCHMARK"),
+        (["decoding"], "decoding"),
+        (["decode", "--beams", "4"], "unknown argument --beams"),
+        (["decode", "--preset", "huge"], "huge"),
+        (["decode", "--rounds", "0"], "--rounds: expected a whole number of at least 1, got 0"),
+        (["train", "--train-file", "x", "--updates", "-1"], "--updates: expected a whole number of at least 1"),
+        (["memory", "--sentences", "many"], "--sentences: expected a whole number of at least 1, got many"),
+        (["decode", "--vocab-size", "4"], "--vocab-size must be above 4"),
+        (["decode", "--target-tokens", "1025"], "--target-tokens must be at most 1,024"),
+        (["memory", "--source-tokens", "2000"], "--source-tokens must be at most 1,024"),
+        (["decode", "--model", "tatoeba-en-de"], "--model and --test-file go together"),
+        (["decode", "--test-file", "test.tsv"], "--model and --test-file go together"),
+        ([*REAL, "test.tsv", "--num-beams", "2"], "--num-beams is for random weights"),
+        ([*REAL, "nowhere.tsv"], "nowhere.tsv"),
+        (["train", "--train-file", "nowhere.tsv"], "nowhere.tsv"),
+        (["memory", "--json", "nowhere/x.json"], "nowhere/x.json: there is no folder"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    arguments: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert benchmark.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("benchmark.py: ")
+    assert captured.err.count("\n") == 1
+    assert text in captured.err
+    assert captured.out == ""
+
+
+def test_a_model_that_marian_cannot_hold_is_told_in_one_line(
+    model_folder: Path, corpus_files: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for file in model_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = VaswaniConfig.from_pretrained(model_folder)
+    config.norm_first = True
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path)
+    files = ["--test-file", str(corpus_files["validation"])]
+    assert benchmark.main(["decode", "--model", str(tmp_path), *files]) == 2
+    assert "MarianMTModel cannot hold this model" in capsys.readouterr().err
+    assert benchmark.main(["decode", "--model", str(tmp_path / "nowhere"), *files]) == 2
+    assert "nowhere: no such model folder" in capsys.readouterr().err
+
+
+def test_memory_that_cannot_be_measured_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark, "measure_peak_memory", lambda *arguments: None)
+    assert benchmark.main(["memory", *MINUSCULE]) == 2
+    assert "cannot be measured here" in capsys.readouterr().err
+    assert benchmark.main(["decode", *MINUSCULE, "--rounds", "1"]) == 0
+    assert {figures[-1] for figures in rows_of(capsys.readouterr().out).values()} == {"-"}
