@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+
+# The number of this parameter in glibc's malloc.h.
+M_MMAP_THRESHOLD = -3
 
 Loaded = TypeVar("Loaded")
 
@@ -39,6 +43,8 @@ def _measure(
     threads: int,
 ) -> int | None:
     torch.set_num_threads(threads)
+    # Each larger block goes back to the system when it is freed; else the peak varies with the heap's holes.
+    _glibc("mallopt", M_MMAP_THRESHOLD, 2**17)
     loaded = load()
     warm_up(loaded)
     gc.collect()
@@ -48,7 +54,7 @@ def _measure(
         run(loaded)
         return torch.cuda.max_memory_allocated() - held if held else None
     try:
-        _release_free_memory()
+        _glibc("malloc_trim", 0)  # or the work would take again, unseen, what loading has freed
         # Sets the peak back to what is held now. `getrusage` has no such reset: its peak would be that of loading.
         Path("/proc/self/clear_refs").write_text("5")
         held = _resident_peak()
@@ -58,11 +64,10 @@ def _measure(
         return None
 
 
-def _release_free_memory() -> None:
-    """Give back what loading has freed, or the work would take it again unseen; glibc alone keeps so much."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+def _glibc(function: str, *arguments: int) -> None:
+    """Call a function of glibc's allocator; other C libraries, which keep less to themselves, go without."""
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), function):
+        getattr(ctypes.CDLL(None), function)(*arguments)
 
 
 def _resident_peak() -> int:

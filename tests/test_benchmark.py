@@ -38,7 +38,7 @@ def fake_peak_memory(load: Any, warm_up: methodcaller, run: methodcaller) -> int
 
 
 @pytest.fixture(autouse=True)
-def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def measured_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "measure_peak_memory", fake_peak_memory)
 
 
