@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +24,7 @@ import transformers
 from datasets import Dataset
 from transformers import MarianMTModel, PreTrainedTokenizerBase
 
-from engines import DEVICE, Engine, load_engine
+from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
 from peers import INSTALL_CTRANSLATE2, marian_config
 from vaswani_transformer.batching import TranslationCollator
@@ -190,7 +191,9 @@ def decode_in_turns(
     rounds: int,
 ) -> tuple[dict[str, list[float]], dict[str, list[list[Result]]], dict[str, int | None]]:
     """Seconds and results of `run(engine)` of each row in turns, and the bytes that it needs at its peak."""
-    seconds, results = time_in_turns({name: partial(run, load()) for name, load in loads.items()}, rounds)
+    with ExitStack() as stack:
+        processes = {name: stack.enter_context(EngineProcess(load)) for name, load in loads.items()}
+        seconds, results = time_in_turns({name: partial(each.run, run) for name, each in processes.items()}, rounds)
     return seconds, results, {name: measure_peak_memory(load, warm_up, run) for name, load in loads.items()}
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 import transformers
@@ -12,6 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from peers import ctranslate2_twin, marian_twin
 from vaswani_transformer.translation import load_model, load_pipeline, translate
+
+Result = TypeVar("Result")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -133,6 +138,41 @@ def load_engine(engine: str, model: str, precision: str) -> Engine:
     """
     transformers.utils.logging.disable_progress_bar()
     return ENGINES[engine](model, precision)
+
+
+class EngineProcess:
+    """An engine in a process of its own, for the OpenMP runtimes of two engines in one slow each other down.
+
+    Args:
+        load: Loads the engine; picklable, like all that is asked of it.
+
+    Raises:
+        InputError: As [`load_engine`].
+    """
+
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self.pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+        self.pool.submit(_load, load, torch.get_num_threads()).result()
+
+    def run(self, work: Callable[[Engine], Result]) -> Result:
+        """What `work` gives for the engine."""
+        return self.pool.submit(_run, work).result()
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.pool.shutdown()
+
+
+def _load(load: Callable[[], Engine], threads: int) -> None:
+    global _engine
+    torch.set_num_threads(threads)
+    _engine = load()
+
+
+def _run(work: Callable[[Engine], Result]) -> Result:
+    return work(_engine)
 
 
 def _generate(model: PreTrainedModel, sources: list[list[int]], num_beams: int, target_tokens: int) -> list[list[int]]:

@@ -218,6 +218,9 @@ def test_it_stops_as_the_rule_says(early_stopping: bool | str, monkeypatch: pyte
         {"max_new_tokens": 4},
         {"max_length": 9},
         {"min_new_tokens": 6},
+        {"min_length": 6, "max_length": 12},
+        {"min_new_tokens": 12, "max_new_tokens": 12},
+        {"min_new_tokens": 5, "decoder_input_ids": torch.tensor([[1, 8, 9]] * 6), "eos_token_id": [2, 5]},
         {"bad_words_ids": [[7], [11, 12], [END]]},
         {"no_repeat_ngram_size": 2},
         {"repetition_penalty": 1.7},
@@ -263,7 +266,10 @@ def test_beams_that_share_give_what_transformers_own_search_gives(
     assert len(set(map(tuple, texts(found)))) > 1
 
 
-@pytest.mark.parametrize("options", [{}, {"eos_token_id": [2, 5, 9]}, {"max_new_tokens": 3}, {"eos_token_id": None}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"eos_token_id": [2, 5, 9]}, {"max_new_tokens": 3}, {"eos_token_id": None}, {"min_new_tokens": 4}],
+)
 def test_greedy_search_gives_what_transformers_gives(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
     step = BeamSearch.step

@@ -8,6 +8,7 @@ model of transformers. Shapes in the docstrings: `sentences` sources, `beams` hy
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,7 +18,10 @@ from transformers.generation import (
     BaseStreamer,
     GenerationConfig,
     GenerationMixin,
+    LogitsProcessor,
     LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
     StoppingCriteriaList,
 )
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StoppingCriteria
@@ -58,6 +62,30 @@ class SourceLengthCriteria(StoppingCriteria):
     def __call__(self, input_ids: torch.LongTensor, scores: Any = None, **kwargs: Any) -> torch.BoolTensor:
         """Whether each row of `input_ids`, as many of each sentence, has reached its limit."""
         return (self.limits <= input_ids.shape[1]).repeat_interleave(len(input_ids) // len(self.limits))
+
+
+class MinLength(LogitsProcessor):
+    """Lets nothing end before `min_length` tokens, prefix included, without a pass over all scores.
+
+    transformers' two processors for it copy the scores, twice each.
+    """
+
+    def __init__(self, min_length: int, eos_token_id: torch.Tensor) -> None:
+        self.min_length = min_length
+        self.eos_token_id = eos_token_id
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor) -> torch.Tensor:
+        """`scores` (rows, vocabulary), changed in place."""
+        return scores.index_fill_(1, self.eos_token_id, -math.inf) if input_ids.shape[1] < self.min_length else scores
+
+    @classmethod
+    def replace(cls, processor: LogitsProcessor) -> LogitsProcessor:
+        """One of these for one of transformers', any other as it is."""
+        if type(processor) is MinLengthLogitsProcessor:
+            return cls(processor.min_length, processor.eos_token_id)
+        if type(processor) is MinNewTokensLengthLogitsProcessor:
+            return cls(processor.prompt_length_to_skip + processor.min_new_tokens, processor.eos_token_id)
+        return processor
 
 
 class SharedBeamLayer(DynamicLayer):
@@ -184,7 +212,8 @@ def candidates_of(config: GenerationConfig) -> int:
 def sentences_may_leave(logits_processor: LogitsProcessorList, stopping_criteria: StoppingCriteriaList) -> bool:
     """Whether nobody minds that rows leave the batch: other processors and criteria may go by a row's number."""
     known = (EosTokenCriteria, MaxLengthCriteria, SourceLengthCriteria)
-    return not logits_processor and all(type(criterion) in known for criterion in stopping_criteria)
+    known += (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)
+    return all(type(each) in known for each in (*logits_processor, *stopping_criteria))
 
 
 def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
@@ -216,7 +245,7 @@ class BeamSearch:
         stopping_criteria: StoppingCriteriaList,
     ) -> None:
         self.config = config
-        self.logits_processor = logits_processor
+        self.logits_processor = LogitsProcessorList(MinLength.replace(processor) for processor in logits_processor)
         self.stopping_criteria = stopping_criteria
         self.prompt_length = prompt.shape[1]
         self.candidates = candidates_of(config)
