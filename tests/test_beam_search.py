@@ -17,12 +17,11 @@ from transformers.generation import GenerationMixin, StoppingCriteria, StoppingC
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.generation_vaswani import (
-    CHUNK,
     BeamSearch,
     GNMTLengthPenalty,
     SharedBeamCache,
     SharedBeamLayer,
-    top_k,
+    best_continuations,
 )
 from vaswani_transformer.translation import PRETRAINED
 
@@ -509,13 +508,20 @@ def EMPTY() -> Any:  # noqa: N802 - reads as the constant that it is
     return DynamicCache()
 
 
-@pytest.mark.parametrize("size", [5, CHUNK * 8, CHUNK * 8 + 1, 1000, 3 * CHUNK - 1])
-@pytest.mark.parametrize("k", [1, 4, 5])
-def test_top_k_is_torch_s(size: int, k: int) -> None:
-    values = torch.randn(3, 2, size, generator=torch.Generator().manual_seed(size))
-    found, expected = top_k(values, k), values.topk(k)
-    assert torch.equal(found[0], expected.values)
-    assert torch.equal(found[1], expected.indices)
+@pytest.mark.parametrize("vocab_size", [5, 64, 512, 1000, 1021, 37_000])
+@pytest.mark.parametrize("k", [2, 8, 12])
+def test_the_best_continuations_are_those_of_a_sort(vocab_size: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(vocab_size)
+    values = torch.randn(3, 4, vocab_size, generator=generator)
+    values[1] = -math.inf  # a sentence of which a processor forbids nearly all
+    values[1, 2, 3] = 0.0
+    scores = torch.randn(3, 4, generator=generator) * 3
+    best, beams, tokens = best_continuations(values, scores, k)
+    expected = (values + scores[..., None]).flatten(1).sort(dim=1, descending=True)
+    assert torch.equal(best, expected.values[:, :k])
+    assert torch.equal((beams * vocab_size + tokens)[[0, 2]], expected.indices[[0, 2], :k])
+    assert (beams[1, 0], tokens[1, 0]) == (2, 3)
+    assert ((tokens >= 0) & (tokens < vocab_size)).all()
 
 
 def test_a_new_model_has_the_paper_s_settings_and_saves_them(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ NEVER = -1.0e9
 STEPS_OF_ROOM = 8
 # Finished sentences leave the batch when they are at least one of so many: to leave moves the cache of the others.
 LEAVING_SHARE = 8
-# Classes of the vocabulary that are compared at a time when the best are looked for.
-CHUNK = 64
+# Tokens of the vocabulary that are compared at a time when the best are looked for; the first that divides it.
+CHUNK_SIZES = range(64, 31, -1)
 
 
 class GNMTLengthPenalty(float):
@@ -185,28 +185,29 @@ class SharedBeamCache(EncoderDecoderCache):
         self.slots = numbers.gather(1, self.slots.flatten(1)).view_as(self.slots)
 
 
-def top_k(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """`values.topk(k)` over a long last dimension, of which it looks through `k` short chunks.
+def best_continuations(
+    log_probabilities: torch.Tensor, scores: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The `k` best of `log_probabilities` (sentences, beams, vocabulary) + `scores` (sentences, beams), best first.
 
-    The `k` best lie in the `k` chunks with the best maxima.
+    Returns their scores, beams and tokens (sentences, k). One pass finds the maximum of each chunk of the vocabulary;
+    the `k` best lie in the `k` chunks with the best maxima, and only those are looked through.
     """
-    size = values.shape[-1]
-    chunks = size // CHUNK
-    if chunks <= k:
-        return values.topk(k)
-    maxima = values[..., : chunks * CHUNK].unflatten(-1, (chunks, CHUNK)).amax(-1)
-    places = torch.arange(CHUNK, device=values.device)
-    index = (maxima.topk(k, sorted=False).indices[..., None] * CHUNK + places).flatten(-2)
-    rest = torch.arange(chunks * CHUNK, size, device=values.device).expand(*index.shape[:-1], -1)
-    index = torch.cat((index, rest), dim=-1)
-    best, chosen = values.gather(-1, index).topk(k)
-    return best, index.gather(-1, chosen)
-
-
-def candidates_of(config: GenerationConfig) -> int:
-    """Continuations to look at in a step: enough that `num_beams` remain where some end, as in transformers."""
-    ends = config._eos_token_tensor
-    return max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
+    vocab_size = log_probabilities.shape[-1]
+    size = next((size for size in CHUNK_SIZES if vocab_size % size == 0), None)
+    if size is None:
+        size = CHUNK_SIZES[0]
+        log_probabilities = F.pad(log_probabilities, (0, -vocab_size % size), value=-math.inf)
+    chunks = log_probabilities.unflatten(-1, (-1, size))
+    maxima = (chunks.amax(-1) + scores[..., None]).flatten(1)
+    best_chunks = maxima.topk(min(k, maxima.shape[1]), sorted=False).indices
+    beams, numbers = best_chunks // chunks.shape[2], best_chunks % chunks.shape[2]
+    values = chunks.flatten(1, 2).gather(1, best_chunks[..., None].expand(-1, -1, size))
+    best, chosen = (values + scores.gather(1, beams)[..., None]).flatten(1).topk(k)
+    chunk = chosen // size
+    # What was added as padding is chosen only where nothing is possible; let it be a token all the same.
+    tokens = (numbers.gather(1, chunk) * size + chosen % size).clamp(max=vocab_size - 1)
+    return best, beams.gather(1, chunk), tokens
 
 
 def sentences_may_leave(logits_processor: LogitsProcessorList, stopping_criteria: StoppingCriteriaList) -> bool:
@@ -248,14 +249,15 @@ class BeamSearch:
         self.logits_processor = LogitsProcessorList(MinLength.replace(processor) for processor in logits_processor)
         self.stopping_criteria = stopping_criteria
         self.prompt_length = prompt.shape[1]
-        self.candidates = candidates_of(config)
+        ends, pad = config._eos_token_tensor, config._pad_token_tensor
+        # Continuations to look at in a step: enough that `num_beams` go on where some end.
+        self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
         shape, device = (len(prompt), config.num_beams), prompt.device
         self.tokens = prompt[:, None].expand(*shape, -1)
         # One beam exists at first; the others are its copies and must not be chosen.
         self.scores = torch.full(shape, NEVER, device=device)
         self.scores[:, 0] = 0.0
 
-        ends, pad = config._eos_token_tensor, config._pad_token_tensor
         if config.num_beams == 1:
             fill = pad if pad is not None else -1
         else:
@@ -287,12 +289,8 @@ class BeamSearch:
         if self.logits_processor:
             flat = self.logits_processor(self.tokens.flatten(0, 1), log_probabilities.flatten(0, 1))
             log_probabilities = flat.view_as(log_probabilities)
-        # The best continuations of a sentence are among the best of each of its beams.
-        scores, tokens = top_k(log_probabilities, self.candidates)
-        scores, chosen = (scores + self.scores[..., None]).flatten(1).topk(self.candidates)
-        parents = chosen // self.candidates
-        tokens = tokens.flatten(1).gather(1, chosen)[..., None]
-        tokens = torch.cat((gather_beams(self.tokens, parents), tokens), dim=-1)
+        scores, parents, tokens = best_continuations(log_probabilities, self.scores, self.candidates)
+        tokens = torch.cat((gather_beams(self.tokens, parents), tokens[..., None]), dim=-1)
         ends = self.stopping_criteria(tokens.flatten(0, 1), None).view_as(scores)
 
         self._add_ended(tokens, scores, ends)
@@ -500,7 +498,6 @@ class VaswaniGenerationMixin(GenerationMixin):
             and not hasattr(model_kwargs["past_key_values"], "_is_user_defined")
             and {name for name, value in model_kwargs.items() if value is not None} <= expected
             and self.config._attn_implementation in ("eager", "sdpa")  # others take no mask of our own
-            and candidates_of(generation_config) <= self.config.vocab_size
             and (
                 self.config.positional_encoding == "sinusoidal"
                 or generation_config.max_length <= self.config.max_position_embeddings  # or a step must complain
