@@ -267,6 +267,7 @@ class BeamSearch:
         self.ended_scores = torch.full(shape, NEVER, device=device)
         self.ended_lengths = torch.full(shape, self.prompt_length, device=device)
 
+        self.room: torch.Tensor | None = None
         self.sentences = torch.arange(len(prompt), device=device)
         self.done = torch.zeros(len(prompt), dtype=torch.bool, device=device)
         self.result = self.ended_tokens[:, : config.num_return_sequences].clone()
@@ -285,7 +286,7 @@ class BeamSearch:
 
         Returns the beams (sentences, beams) from which the new running ones come.
         """
-        log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        log_probabilities = self._log_softmax(logits)
         if self.logits_processor:
             flat = self.logits_processor(self.tokens.flatten(0, 1), log_probabilities.flatten(0, 1))
             log_probabilities = flat.view_as(log_probabilities)
@@ -298,6 +299,17 @@ class BeamSearch:
         self.tokens = gather_beams(tokens, running)
         self.done = self.done | ends.all(dim=1) | self._is_settled()
         return parents.gather(1, running)
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities, in float32 or better, in room that is kept from step to step.
+
+        Memory of this size goes back to the system whenever it is freed, and would come back page by page.
+        """
+        if self.room is None:
+            dtype = torch.promote_types(logits.dtype, torch.float32)
+            self.room = torch.empty(logits.shape, dtype=dtype, device=logits.device)
+        room = self.room[: len(logits)]
+        return torch.log_softmax(logits if logits.dtype == room.dtype else room.copy_(logits), dim=-1, out=room)
 
     def _add_ended(self, tokens: torch.Tensor, scores: torch.Tensor, ends: torch.Tensor) -> None:
         """Put the candidates that end among the best that their sentence has, unless it is done."""
