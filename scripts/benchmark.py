@@ -42,6 +42,7 @@ from vaswani_transformer.translation import load_model
 from workload import Workload
 
 RECIPE = Path(__file__).parent / "recipes" / "tatoeba-en-de.yaml"
+OURS = "vaswani_transformer"
 MARIAN = "MarianMTModel, float32"
 MEMORY_WORKLOAD = Workload(sentences=64, source_tokens=200)
 ENGINE_PACKAGES = ("torch", "transformers", "ctranslate2")
@@ -117,7 +118,7 @@ def train(options: argparse.Namespace) -> dict:
         tokenizer = train_tokenizer(sentences(corpus, *languages), settings.model_config().vocab_size)
         pairs, _ = tokenize_corpus(corpus, tokenizer, *languages, max_length=settings.max_length)
         updates = {
-            "vaswani_transformer": our_updates(settings, pairs, tokenizer),
+            OURS: our_updates(settings, pairs, tokenizer),
             MARIAN: marian_updates(settings, pairs),
         }
     sides = {
@@ -125,7 +126,7 @@ def train(options: argparse.Namespace) -> dict:
     }
     seconds, tokens = time_in_turns(sides, options.rounds)
     speeds = {name: rates(tokens[name], seconds[name]) for name in sides}
-    ratio = speeds["vaswani_transformer"]["median"] / speeds[MARIAN]["median"]
+    ratio = speeds[OURS]["median"] / speeds[MARIAN]["median"]
     for name, speed in speeds.items():
         spread = f"{speed['min']:,.0f} to {speed['max']:,.0f}"
         print(f"{name:24}  {speed['median']:8,.0f} target tokens/s  ({spread})")
@@ -153,7 +154,8 @@ def decode_workload(workload: Workload, rounds: int) -> dict:
     """Random weights: every engine decodes the batch to exactly the same length."""
     with tempfile.TemporaryDirectory() as folder:
         workload.save_model(folder)
-        loads = engine_loads(folder, ["float32", "bfloat16"])
+        rows = [(engine, precision) for engine in (OURS, "MarianMTModel") for precision in ("float32", "bfloat16")]
+        loads = engine_loads(folder, rows)
         seconds, targets, peaks = decode_in_turns(loads, workload.warm_up(), workload.run(), rounds)
     tokens = {name: [sum(map(len, batch)) for batch in targets[name]] for name in loads}
     print(f"{workload}, beam {workload.num_beams}")
@@ -165,22 +167,23 @@ def decode_test_file(model: str, test_file: list[str], rounds: int) -> dict:
     corpus = load_corpus(test_file)
     sources, references = (list(sentences(corpus, language)) for language in ("en", "de"))
     _, tokenizer = load_model(model)
-    loads = engine_loads(model, ["float32"])
+    rows = [(OURS, "float32"), (OURS, "bfloat16"), (f"{OURS}*", "float32"), ("MarianMTModel", "float32")]
+    loads = engine_loads(model, rows)
     run, warm_up = methodcaller("translate", sources), methodcaller("translate", sources[:1])
     seconds, translations, peaks = decode_in_turns(loads, warm_up, run, rounds)
     tokens = {name: [sum(map(len, tokenizer(texts)["input_ids"])) for texts in translations[name]] for name in loads}
     bleu = {name: score_translations(translations[name][-1], references)["bleu"] for name in loads}
     print(f"{model}; {len(sources):,} sentences of {', '.join(test_file)}, beam 4")
     rows = tabulate(len(sources), tokens, seconds, peaks, bleu)
+    print("* with the others' length penalty, n^alpha, in place of the paper's")
     return {"model": model, "test_file": test_file, "sentences": len(sources), "rows": rows}
 
 
-def engine_loads(model: str, precisions: list[str]) -> dict[str, Callable[[], Engine]]:
-    """What loads the engine of each row: those of torch in `precisions`, CTranslate2 in those that it is used in."""
-    rows = [(engine, precision) for engine in ("vaswani_transformer", "MarianMTModel") for precision in precisions]
+def engine_loads(model: str, rows: list[tuple[str, str]]) -> dict[str, Callable[[], Engine]]:
+    """What loads the engine of each row: `rows` of torch's engines and precisions, then those of CTranslate2."""
     if find_spec("ctranslate2") is not None:
         precisions = ["float32", "int8"] if DEVICE == "cpu" else ["float16", "bfloat16"]
-        rows += [("CTranslate2", precision) for precision in precisions]
+        rows = [*rows, *(("CTranslate2", precision) for precision in precisions)]
     return {f"{engine}, {precision}": partial(load_engine, engine, model, precision) for engine, precision in rows}
 
 
@@ -250,7 +253,7 @@ def memory(options: argparse.Namespace) -> dict:
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         workload.save_model(folder)
-        for engine in ("vaswani_transformer", "MarianMTModel"):
+        for engine in (OURS, "MarianMTModel"):
             load = partial(load_engine, engine, folder, "float32")
             peaks = [
                 measure_peak_memory(load, work.warm_up(), work.run())

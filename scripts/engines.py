@@ -50,6 +50,14 @@ class VaswaniEngine:
         return list(translate(self.pipeline, sentences))
 
 
+class StockPenaltyEngine(VaswaniEngine):
+    """This package with the length penalty that the other engines have, n^alpha, in place of the paper's."""
+
+    def __init__(self, model: str, precision: str) -> None:
+        super().__init__(model, precision)
+        self.pipeline.model.generation_config.length_penalty_type = "transformers"
+
+
 class MarianEngine:
     """transformers' `MarianMTModel`: `generate()`, and the plain loop over batches of 32 sentences in their order."""
 
@@ -125,6 +133,7 @@ class CTranslate2Engine:
 
 ENGINES: dict[str, type[Engine]] = {
     "vaswani_transformer": VaswaniEngine,
+    "vaswani_transformer*": StockPenaltyEngine,
     "MarianMTModel": MarianEngine,
     "CTranslate2": CTranslate2Engine,
 }

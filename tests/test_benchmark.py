@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,9 @@ import transformers
 import yaml
 
 import benchmark
-from engines import DEVICE, ENGINES, Engine, load_engine
+from engines import DEVICE, ENGINES, Engine, EngineProcess, load_engine
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
 from workload import Workload
 
@@ -37,9 +41,27 @@ def fake_peak_memory(load: Any, warm_up: methodcaller, run: methodcaller) -> int
     return (3 * rest[0] if method == "generate" else 7) * 2**20
 
 
+def process_of(engine: Engine) -> int:
+    return os.getpid()
+
+
+class InThisProcess(EngineProcess):
+    """An engine without its process, which takes seconds to start."""
+
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self.engine = load()
+
+    def run(self, work: Callable[[Engine], Any]) -> Any:
+        return work(self.engine)
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
 @pytest.fixture(autouse=True)
 def measured_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "measure_peak_memory", fake_peak_memory)
+    monkeypatch.setattr(benchmark, "EngineProcess", InThisProcess)
 
 
 @pytest.fixture
@@ -69,6 +91,15 @@ def test_one_side_after_the_other_and_the_first_turn_does_not_count() -> None:
     assert benchmark.rates([10, 10, 30], [1.0, 2.0, 1.0]) == {"median": 10, "min": 5, "max": 30}
 
 
+def test_an_engine_works_in_a_process_of_its_own(engine_model: str, tmp_path: Path) -> None:
+    with EngineProcess(partial(load_engine, "vaswani_transformer", engine_model, "float32")) as process:
+        found = process.run(TINY.run())
+        assert process.run(process_of) != os.getpid()
+    assert found == TINY.run()(load_engine("vaswani_transformer", engine_model, "float32"))
+    with pytest.raises(InputError, match="no such model folder"):
+        EngineProcess(partial(load_engine, "vaswani_transformer", str(tmp_path / "absent"), "float32"))
+
+
 @needs_ctranslate2
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_every_engine_gives_exactly_the_tokens_asked_for(engine_model: str, engine: str) -> None:
@@ -85,7 +116,13 @@ def test_the_engines_agree(engine_model: str) -> None:
     # One beam, so that no length penalty matters.
     sources = replace(TINY, sentences=5, source_tokens=8).sources()
     found = [load_engine(engine, engine_model, "float32").generate(sources, 1, 10) for engine in ENGINES]
-    assert found[0] == found[1] == found[2]
+    assert all(targets == found[0] for targets in found)
+
+
+def test_the_starred_engine_has_the_others_length_penalty() -> None:
+    engine = load_engine("vaswani_transformer*", "tatoeba-en-de", "float32")
+    settings = engine.pipeline.model.generation_config
+    assert (settings.length_penalty_type, settings.length_penalty, settings.num_beams) == ("transformers", 0.6, 4)
 
 
 @needs_ctranslate2
@@ -148,7 +185,8 @@ def test_decode_of_a_real_model_has_bleu(
     arguments = ["--model", "tatoeba-en-de", "--test-file", *map(str, files), "--rounds", "1", "--json", str(record)]
     assert benchmark.main(["decode", *arguments]) == 0
     found = json.loads(record.read_text())
-    names = ["vaswani_transformer, float32", "MarianMTModel, float32"]
+    names = [f"vaswani_transformer{row}" for row in (", float32", ", bfloat16", "*, float32")]
+    names.append("MarianMTModel, float32")
     names += [f"CTranslate2, {precision}" for precision in CTRANSLATE2_PRECISIONS if INSTALLED]
     assert (found["model"], found["sentences"], list(found["rows"])) == ("tatoeba-en-de", 6, names)
     rows = rows_of(capsys.readouterr().out)
