@@ -143,8 +143,6 @@ def decode(options: argparse.Namespace) -> dict:
         flag = f"--{next(iter(given)).replace('_', '-')}"
         raise InputError(f"{flag} is for random weights; leave it out, or --model and --test-file")
     workload = Workload(**given)
-    if find_spec("ctranslate2") is None:
-        print(f"benchmark.py: {INSTALL_CTRANSLATE2}; going on without it", file=sys.stderr)
     if options.model is not None:
         return decode_test_file(options.model, options.test_file, options.rounds)
     return decode_workload(workload, options.rounds)
@@ -181,7 +179,9 @@ def decode_test_file(model: str, test_file: list[str], rounds: int) -> dict:
 
 def engine_loads(model: str, rows: list[tuple[str, str]]) -> dict[str, Callable[[], Engine]]:
     """What loads the engine of each row: `rows` of torch's engines and precisions, then those of CTranslate2."""
-    if find_spec("ctranslate2") is not None:
+    if find_spec("ctranslate2") is None:
+        print(f"benchmark.py: {INSTALL_CTRANSLATE2}; going on without it", file=sys.stderr)
+    else:
         precisions = ["float32", "int8"] if DEVICE == "cpu" else ["float16", "bfloat16"]
         rows = [*rows, *(("CTranslate2", precision) for precision in precisions)]
     return {f"{engine}, {precision}": partial(load_engine, engine, model, precision) for engine, precision in rows}

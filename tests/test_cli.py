@@ -14,6 +14,8 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
+from vaswani_transformer import translation
+from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import COMMANDS, main
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.training_arguments import (
@@ -276,6 +278,8 @@ def test_mistakes_in_translating_and_evaluating(refused: Refused, model_folder: 
     refused(["translate", model, "--input", str(text), "--output", str(tmp_path / "no" / "b")], "No such file")
     refused(["translate", model, "--num-beams", "0"], "--num-beams", "at least 1")
     refused(["translate", model, "--batch-tokens", "x"], "--batch-tokens")
+    refused(["translate", model, "--length-penalty", "nan"], "--length-penalty", "expected a number, got nan")
+    refused(["translate", model, "--dtype", "float8"], "--dtype", "bfloat16")
     refused(["translate", model, "--num-beam", "4"], "did you mean --num-beams?")
     refused(["evaluate", model, "--dataset-name", "builtin:en-de", "--json", str(tmp_path / "no" / "b")], "no folder")
     refused(["translate", model, "--input", str(tmp_path)], "is a folder, expected a file")
@@ -296,6 +300,31 @@ def test_evaluate_prints_and_writes_the_scores(
     assert f"BLEU    {scores['bleu']:.2f}  {scores['bleu_signature']}" in text
     assert f"chrF++  {scores['chrf++']:.2f}  {scores['chrf++_signature']}" in text
     assert (scores["sentences"], scores["num_beams"]) == (30, 1)
+
+
+def test_the_length_penalty_reaches_the_search(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(pair["en"] for pair in generate_pairs("test", 40)))
+    sizes = []
+    for alpha in ("-5", "0.6", "5"):
+        output = tmp_path / f"{alpha}.txt"
+        files = ["--input", str(tmp_path / "in.txt"), "--output", str(output)]
+        assert main(["translate", "tatoeba-en-de", *files, "--length-penalty", alpha]) == 0
+        sizes.append(output.stat().st_size)
+    assert sizes[0] < sizes[1] < sizes[2]
+
+
+def test_the_precision_is_the_one_asked_for(
+    model_folder: Path, corpus_files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    original = translation.load_model
+    monkeypatch.setattr(translation, "load_model", lambda *options: loaded.append(original(*options)) or loaded[-1])
+    flags = ["--test-file", str(corpus_files["validation"]), "--json", str(tmp_path / "scores.json")]
+    for precision in ("float32", "bfloat16"):
+        assert main(["evaluate", str(model_folder), *flags, "--dtype", precision, "--length-penalty", "1"]) == 0
+        assert loaded.pop()[0].dtype == getattr(torch, precision)
+        record = json.loads((tmp_path / "scores.json").read_text())
+        assert (record["dtype"], record["length_penalty"]) == (precision, 1.0)
 
 
 def test_input_error_is_a_value_error() -> None:
