@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 import torch
 from torch.profiler import profile
-from transformers import AutoTokenizer, CompileConfig, GenerationConfig, LogitsProcessor, LogitsProcessorList, set_seed
+from transformers import (
+    AutoTokenizer,
+    CompileConfig,
+    DynamicCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    WatermarkingConfig,
+    set_seed,
+)
 from transformers.generation import GenerationMixin, StoppingCriteria, StoppingCriteriaList
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -19,6 +28,7 @@ from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.generation_vaswani import (
     BeamSearch,
     GNMTLengthPenalty,
+    GreedySearch,
     SharedBeamCache,
     SharedBeamLayer,
     best_continuations,
@@ -235,6 +245,12 @@ def test_it_stops_as_the_rule_says(early_stopping: bool | str, monkeypatch: pyte
         {"decoder_input_ids": torch.tensor([[1, 8, 9]] * 6)},
         {"decoder_input_ids": torch.tensor([[8, 9]] * 6)},
         {"max_time": 1000.0},
+        # These may raise a score, so that a running beam may yet beat what has ended.
+        {"exponential_decay_length_penalty": (3, 1.3), "max_new_tokens": 20},
+        {"sequence_bias": [[[END], 6.0]]},
+        {"sequence_bias": [[[9], 6.0]]},
+        {"watermarking_config": WatermarkingConfig(bias=5.0)},
+        {"eos_token_id": [2, 99], "min_new_tokens": 4},
     ],
     ids=lambda options: "-".join(options) or "defaults",
 )
@@ -242,10 +258,10 @@ def test_beams_that_share_give_what_transformers_own_search_gives(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = []
-    original = VaswaniForConditionalGeneration._shared_beam_search
+    original = VaswaniForConditionalGeneration._search
     monkeypatch.setattr(
         VaswaniForConditionalGeneration,
-        "_shared_beam_search",
+        "_search",
         lambda self, *args, **kwargs: shared.append(1) or original(self, *args, **kwargs),
     )
     stock = {"length_penalty_type": "transformers", "max_new_tokens": 30}
@@ -271,8 +287,8 @@ def test_beams_that_share_give_what_transformers_own_search_gives(
 )
 def test_greedy_search_gives_what_transformers_gives(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
-    step = BeamSearch.step
-    monkeypatch.setattr(BeamSearch, "step", lambda self, logits: rows.append(len(logits)) or step(self, logits))
+    step = GreedySearch.step
+    monkeypatch.setattr(GreedySearch, "step", lambda self, logits: rows.append(len(logits)) or step(self, logits))
     options = {"num_beams": 1, "max_new_tokens": 20, **options}
     for seed in range(3):
         found = build(seed=seed).generate(**sources(), **options)
@@ -302,6 +318,103 @@ def test_a_stopping_criterion_of_the_caller_s_sees_every_beam_of_every_sentence(
     )
     assert torch.equal(found, expected)
     assert [len(row) for row in without_filling(found)] == [7] * 3 + [4] * 3
+
+
+def test_a_logits_processor_may_keep_what_it_is_given() -> None:
+    class Record(LogitsProcessor):
+        """Keeps the scores, and copies to compare them with."""
+
+        def __init__(self) -> None:
+            self.kept: list[torch.Tensor] = []
+            self.copies: list[torch.Tensor] = []
+
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            self.kept.append(scores)
+            self.copies.append(scores.clone())
+            return scores
+
+    for num_beams in (1, 4):
+        record = Record()
+        options = {"num_beams": num_beams, "max_new_tokens": 8, "logits_processor": LogitsProcessorList([record])}
+        build().generate(**sources(), **options)
+        assert len(record.kept) > 3
+        assert all(itertools.starmap(torch.equal, zip(record.kept, record.copies, strict=True)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_greedy_search_takes_the_first_of_equals(dtype: torch.dtype) -> None:
+    found = []
+    for model_class in (VaswaniForConditionalGeneration, StockModel):
+        model = build(200, model_class=model_class)
+        model.lm_head.weight.data[100:] = model.lm_head.weight.data[:100]  # every token has an equal
+        found.append(model.to(dtype).generate(**sources(), num_beams=1, max_new_tokens=12))
+    assert torch.equal(*found)
+    assert found[0].max() < 100
+
+
+def test_a_limit_beyond_all_memory_is_only_a_limit() -> None:
+    model = build()
+    found = model.generate(**sources(lengths=(4,)), num_beams=1, max_new_tokens=10**12, eos_token_id=[2, 8, 34])
+    assert found.shape[1] < 100
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 1},
+        {"num_beams": 1, "return_dict_in_generate": True},
+        {"num_beams": 1, "do_sample": True},
+        {"num_beams": 4},
+        {"num_beams": 4, "return_dict_in_generate": True},
+    ],
+)
+def test_a_sentence_s_limit_holds_where_nothing_ends_a_translation(options: dict[str, Any]) -> None:
+    found = build().generate(**sources(lengths=(7, 1)), **options, eos_token_id=None)
+    sequences = found if isinstance(found, torch.Tensor) else found.sequences
+    assert sequences.shape == (2, 1 + 57)
+    assert sequences[1, 1 + 51 :].tolist() == [0] * 6
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_the_encoder_s_output_may_be_a_tuple(num_beams: int) -> None:
+    model, batch = build(), sources()
+    encoded = model.get_encoder()(**batch, return_dict=False)
+    found = model.generate(encoder_outputs=encoded, attention_mask=batch["attention_mask"], num_beams=num_beams)
+    assert torch.equal(found, model.generate(**batch, num_beams=num_beams))
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_one_mask_may_serve_all_sources(num_beams: int) -> None:
+    model = build()
+    ids = sources(lengths=(7, 7, 7))["input_ids"]
+    mask = torch.ones(1, 7, dtype=torch.long)
+    found = model.generate(ids, attention_mask=mask, num_beams=num_beams)
+    assert torch.equal(found, model.generate(ids, attention_mask=mask.expand(3, -1), num_beams=num_beams))
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_generating_in_the_midst_of_checkpointed_training(num_beams: int) -> None:
+    # transformers' checkpointed layers go without their cache: whatever that gives, it gives here too
+    found = []
+    for model_class in (VaswaniForConditionalGeneration, StockModel):
+        model = build(model_class=model_class, dropout=0.0).train()
+        model.gradient_checkpointing_enable()
+        options = {"num_beams": num_beams, "max_new_tokens": 8, "length_penalty_type": "transformers"}
+        found.append(model.generate(**sources(), **options))
+    assert torch.equal(*found)
+
+
+def test_a_folder_that_leaves_the_settings_open_means_the_paper_s(tmp_path: Path) -> None:
+    model = build()
+    expected = model.generate(**sources())
+    model.save_pretrained(tmp_path)
+    for settings in (None, '{"eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 1}'):
+        (tmp_path / "generation_config.json").unlink(missing_ok=True)
+        if settings:
+            (tmp_path / "generation_config.json").write_text(settings)
+        loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path)
+        assert torch.equal(loaded.generate(**sources()), expected)
+        assert not torch.equal(loaded.generate(**sources(), num_beams=1), expected)
 
 
 def test_a_logits_processor_of_the_caller_s_sees_every_beam_of_every_sentence() -> None:
@@ -472,7 +585,7 @@ def test_it_runs_in_every_precision(dtype: torch.dtype, attention: str) -> None:
 
 
 def test_the_cache_keeps_what_beams_need_in_new_slots() -> None:
-    cache = SharedBeamCache(EMPTY(), layers=1, beams=2)
+    cache = SharedBeamCache(DynamicCache(), layers=1, beams=2)
     layer = cache.self_attention_cache.layers[0]
     assert isinstance(layer, SharedBeamLayer)
     generator = torch.Generator().manual_seed(0)
@@ -500,12 +613,6 @@ def test_the_cache_keeps_what_beams_need_in_new_slots() -> None:
             cache.keep(rows)
             histories = histories[rows]
     assert layer.keys.shape[-2] < 2 + 40 * 2  # what no beam needs was forgotten
-
-
-def EMPTY() -> Any:  # noqa: N802 - reads as the constant that it is
-    from transformers.cache_utils import DynamicCache
-
-    return DynamicCache()
 
 
 @pytest.mark.parametrize("vocab_size", [5, 64, 512, 1000, 1021, 37_000])

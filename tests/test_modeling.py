@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel, modeling_vaswani
@@ -24,7 +25,7 @@ from vaswani_transformer.modeling_vaswani import (
     VaswaniEmbeddings,
     VaswaniEncoderLayer,
     VaswaniFeedForward,
-    VaswaniLinear,
+    linear,
     shift_tokens_right,
     smoothed_cross_entropy,
 )
@@ -976,42 +977,79 @@ def sources() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(3, 5), (2, 7, 5), (1, 5)])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 7, 5), (1, 5), (5,), (0, 5)])
 def test_linear_is_torch_s_with_and_without_gradients(shape: tuple[int, ...], bias: bool) -> None:
-    linear = VaswaniLinear(5, 9, bias=bias)
+    layer = nn.Linear(5, 9, bias=bias)
     states = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    expected = F.linear(states.double(), linear.weight.double(), linear.bias.double() if bias else None)
+    expected = F.linear(states.double(), layer.weight.double(), layer.bias.double() if bias else None)
     with torch.no_grad():
-        torch.testing.assert_close(linear(states).double(), expected, rtol=0, atol=1e-6)
-        torch.testing.assert_close(
-            linear(states.transpose(0, -2)).double(), expected.transpose(0, -2), rtol=0, atol=1e-6
-        )
-    output = linear(states)
+        torch.testing.assert_close(linear(layer, states).double(), expected, rtol=0, atol=1e-6)
+        if len(shape) > 1:
+            turned = linear(layer, states.transpose(0, -2)).double()
+            torch.testing.assert_close(turned, expected.transpose(0, -2), rtol=0, atol=1e-6)
+    output = linear(layer, states)
     torch.testing.assert_close(output.double(), expected, rtol=0, atol=1e-6)
     output.sum().backward()
-    torch.testing.assert_close(linear.weight.grad, states.flatten(0, -2).sum(0).expand(9, 5), rtol=1e-5, atol=1e-5)
+    expected = states.reshape(-1, 5).sum(0).expand(9, 5)
+    torch.testing.assert_close(layer.weight.grad, expected, rtol=1e-5, atol=1e-5)
+
+
+def uses_onednn(layer: nn.Module, states: torch.Tensor) -> bool:
+    with profile() as profiler:
+        linear(layer, states)
+    return "mkldnn::_linear_pointwise" in {event.name for event in profiler.events()}
 
 
 @pytest.mark.skipif(not ONEDNN_IS_FASTER, reason="this processor has no AVX-512, for which oneDNN is chosen")
-@pytest.mark.parametrize(
-    ("context", "dtype", "chosen"),
-    [
-        (torch.no_grad, torch.float32, True),
-        (torch.inference_mode, torch.float32, True),
-        (torch.enable_grad, torch.float32, False),
-        (torch.no_grad, torch.float64, False),
-        (lambda: torch.autocast("cpu", torch.bfloat16), torch.float32, False),
-    ],
-    ids=["no_grad", "inference_mode", "gradients", "float64", "autocast"],
-)
-def test_linear_multiplies_with_onednn_in_float32_inference(
-    context: Callable[[], Any], dtype: torch.dtype, chosen: bool
-) -> None:
-    linear = VaswaniLinear(8, 8).to(dtype)
-    states = torch.randn(4, 8, dtype=dtype)
-    with profile() as profiler, torch.set_grad_enabled(context is torch.enable_grad), context():
-        linear(states)
-    assert ("mkldnn::_linear_pointwise" in {event.name for event in profiler.events()}) is chosen
+@torch.no_grad()
+def test_linear_multiplies_with_onednn_in_plain_float32_inference_alone() -> None:
+    states = torch.randn(4, 8)
+    assert uses_onednn(nn.Linear(8, 8), states)
+    with torch.inference_mode():
+        assert uses_onednn(nn.Linear(8, 8), torch.randn(4, 8))
+    with torch.enable_grad():
+        assert not uses_onednn(nn.Linear(8, 8), states)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not uses_onednn(nn.Linear(8, 8), states)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not uses_onednn(nn.Linear(8, 8), states)
+    with FlopCounterMode(display=False) as counter:
+        assert not uses_onednn(nn.Linear(8, 8), states)
+    assert counter.get_total_flops() == 2 * 4 * 8 * 8
+    assert not uses_onednn(nn.Linear(8, 8).double(), states.double())
+
+    class Doubled(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    layer = Doubled(8, 8)
+    assert torch.equal(linear(layer, states), 2 * F.linear(states, layer.weight, layer.bias))
+    layer = nn.Linear(8, 8)
+    layer.register_forward_hook(lambda module, inputs, output: output + 1)
+    assert torch.equal(linear(layer, states), F.linear(states, layer.weight, layer.bias) + 1)
+    layer = nn.Linear(8, 8)
+    layer.forward = lambda input: input
+    assert linear(layer, states) is states
+
+
+@torch.no_grad()
+def test_linear_fails_and_derives_as_torch_s_does() -> None:
+    layer, states = nn.Linear(8, 8), torch.randn(4, 8)
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        linear(layer, torch.randn(4, 7))
+    assert linear(nn.Linear(8, 8, device="meta"), states.to("meta")).device.type == "meta"
+    tangent = torch.func.jvp(lambda value: linear(layer, value), (states,), (torch.ones_like(states),))[1]
+    torch.testing.assert_close(tangent, F.linear(torch.ones_like(states), layer.weight))
+
+
+def test_dynamic_quantisation_finds_the_linear_layers() -> None:
+    model = build(dtype=torch.float32)
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    kinds = [type(module).__module__ for module in quantised.modules() if type(module).__name__ == "Linear"]
+    assert len(kinds) == 2 * (4 + 2) + 2 * (8 + 2) + 1
+    assert all("quantized" in kind for kind in kinds)
+    with torch.no_grad():
+        assert quantised(**sources(), decoder_input_ids=torch.ones(3, 2).long()).logits.shape == (3, 2, VOCAB)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

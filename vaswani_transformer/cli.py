@@ -125,13 +125,13 @@ def _positive(text: str) -> int:
     return number
 
 
-def _finite(text: str) -> float:
+def _exponent(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"expected a number, got {text}")
+    if not -10 <= number <= 10:
+        raise argparse.ArgumentTypeError(f"expected a number from -10 to 10, got {text}")
     return number
 
 
@@ -247,7 +247,7 @@ def _create_decoding_parser(name: str, description: str) -> ArgumentParser:
     )
     parser.add_argument(
         "--length-penalty",
-        type=_finite,
+        type=_exponent,
         metavar="ALPHA",
         help="Exponent of the length penalty; the model's own if not given.",
     )

@@ -56,6 +56,9 @@ class SourceLengthCriteria(StoppingCriteria):
         limits: The most tokens (sentences,) of a translation, prefix included.
     """
 
+    # transformers' sampling fills what ends early where a criterion has this attribute.
+    eos_token_id = None
+
     def __init__(self, limits: torch.Tensor) -> None:
         self.limits = limits
 
@@ -72,11 +75,13 @@ class MinLength(LogitsProcessor):
 
     def __init__(self, min_length: int, eos_token_id: torch.Tensor) -> None:
         self.min_length = min_length
-        self.eos_token_id = eos_token_id
+        self.ends = eos_token_id.tolist()
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor) -> torch.Tensor:
         """`scores` (rows, vocabulary), changed in place."""
-        return scores.index_fill_(1, self.eos_token_id, -math.inf) if input_ids.shape[1] < self.min_length else scores
+        if input_ids.shape[1] < self.min_length:
+            scores[:, [end for end in self.ends if 0 <= end < scores.shape[1]]] = -math.inf
+        return scores
 
     @classmethod
     def replace(cls, processor: LogitsProcessor) -> LogitsProcessor:
@@ -213,7 +218,7 @@ def best_continuations(
 def sentences_may_leave(logits_processor: LogitsProcessorList, stopping_criteria: StoppingCriteriaList) -> bool:
     """Whether nobody minds that rows leave the batch: other processors and criteria may go by a row's number."""
     known = (EosTokenCriteria, MaxLengthCriteria, SourceLengthCriteria)
-    known += (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)
+    known += (MinLength, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)
     return all(type(each) in known for each in (*logits_processor, *stopping_criteria))
 
 
@@ -222,20 +227,116 @@ def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
 
 
-class BeamSearch:
-    """The state of a beam search and its step from one token to the next; knows no model.
-
-    A beam of one that stops at its first end is greedy search.
-
-    Each sentence keeps its running beams and the best hypotheses that have ended, and is done when none of the
-    running ones can still be returned. The rules are those of transformers' `_beam_search`, option by option; it
-    decides for each sentence alone when to stop, where transformers' goes on until the whole batch stops.
+class Search:
+    """The state of a search over a batch of sentences, from one token to the next; knows no model.
 
     Args:
         prompt: What each sentence's translations begin with (sentences, length).
         config: As `generate()` has prepared it.
         logits_processor: Likewise.
         stopping_criteria: Likewise.
+        fill: What follows a translation that is shorter than another; -1 if `None`.
+    """
+
+    def __init__(
+        self,
+        prompt: torch.LongTensor,
+        config: GenerationConfig,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        fill: torch.Tensor | None,
+    ) -> None:
+        self.config = config
+        self.logits_processor = LogitsProcessorList(MinLength.replace(processor) for processor in logits_processor)
+        self.stopping_criteria = stopping_criteria
+        self.fill = -1 if fill is None else int(fill)
+        self.prompt_length = prompt.shape[1]
+        self.tokens = prompt[:, None].expand(-1, config.num_beams, -1)
+        self.sentences = torch.arange(len(prompt), device=prompt.device)
+        self.done = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
+        self.left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """Go on by one token, given the `logits` (sentences, beams, vocabulary) that follow each running beam.
+
+        Returns the beams (sentences, beams) from which the new running ones come.
+        """
+        raise NotImplementedError
+
+    def translations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is to be returned of each sentence (sentences, returned, length), and the lengths."""
+        raise NotImplementedError
+
+    def process(self, scores: torch.Tensor) -> torch.Tensor:
+        """`scores` (sentences, beams, vocabulary) after the logits processors."""
+        if not self.logits_processor:
+            return scores
+        return self.logits_processor(self.tokens.flatten(0, 1), scores.flatten(0, 1)).view_as(scores)
+
+    def leave(self) -> torch.Tensor:
+        """Put the sentences that are done aside; return the rows of those that stay."""
+        self.left.append(tuple(each[self.done] for each in (self.sentences, *self.translations())))
+        rows = (~self.done).nonzero().squeeze(1)
+        self.keep(rows)
+        return rows
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with the sentences `rows` alone."""
+        self.tokens, self.sentences, self.done = self.tokens[rows], self.sentences[rows], self.done[rows]
+        for criterion in self.stopping_criteria:
+            if isinstance(criterion, SourceLengthCriteria):
+                criterion.limits = criterion.limits[rows]
+
+    def result(self) -> torch.LongTensor:
+        """The translations of all sentences that have left (sentences * returned, length), in their order."""
+        longest = max(int(lengths.max()) for _, _, lengths in self.left)
+        count = sum(len(sentences) for sentences, _, _ in self.left)
+        returned = self.left[0][1].shape[1]
+        result = self.tokens.new_full((count, returned, longest), self.fill)
+        for sentences, tokens, _ in self.left:
+            width = min(longest, tokens.shape[-1])
+            result[sentences, :, :width] = tokens[..., :width]
+        return result.flatten(0, 1)
+
+
+class GreedySearch(Search):
+    """The likeliest token in each step, as in transformers' `_sample`."""
+
+    def __init__(
+        self,
+        prompt: torch.LongTensor,
+        config: GenerationConfig,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+    ) -> None:
+        super().__init__(prompt, config, logits_processor, stopping_criteria, config._pad_token_tensor)
+        self.lengths = torch.full((len(prompt), 1), self.prompt_length, device=prompt.device)
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """See [`Search.step`]."""
+        tokens = self.process(logits.to(torch.float32, copy=bool(self.logits_processor))).argmax(dim=-1)
+        tokens = tokens.masked_fill(self.done[:, None], self.fill)
+        self.tokens = torch.cat((self.tokens, tokens[..., None]), dim=-1)
+        self.lengths = self.lengths + ~self.done[:, None]
+        self.done = self.done | self.stopping_criteria(self.tokens.flatten(0, 1), None)
+        return torch.zeros_like(tokens)
+
+    def translations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """See [`Search.translations`]."""
+        return self.tokens, self.lengths
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """See [`Search.keep`]."""
+        super().keep(rows)
+        self.lengths = self.lengths[rows]
+
+
+class BeamSearch(Search):
+    """Beam search by the rules of transformers' `_beam_search`, option by option.
+
+    Each sentence keeps its running beams and the best hypotheses that have ended. It is done when none of the running
+    ones can still be returned: decided for each sentence alone, where transformers goes on until the whole batch
+    stops.
     """
 
     def __init__(
@@ -245,33 +346,22 @@ class BeamSearch:
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
     ) -> None:
-        self.config = config
-        self.logits_processor = LogitsProcessorList(MinLength.replace(processor) for processor in logits_processor)
-        self.stopping_criteria = stopping_criteria
-        self.prompt_length = prompt.shape[1]
         ends, pad = config._eos_token_tensor, config._pad_token_tensor
+        # transformers' rule, which takes a pad token of 0 for none where there is an end.
+        super().__init__(
+            prompt, config, logits_processor, stopping_criteria, pad if ends is None else (pad or ends[0])
+        )
         # Continuations to look at in a step: enough that `num_beams` go on where some end.
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
+        self.scores_are_probabilities = all(type(processor) is MinLength for processor in self.logits_processor)
         shape, device = (len(prompt), config.num_beams), prompt.device
-        self.tokens = prompt[:, None].expand(*shape, -1)
         # One beam exists at first; the others are its copies and must not be chosen.
         self.scores = torch.full(shape, NEVER, device=device)
         self.scores[:, 0] = 0.0
-
-        if config.num_beams == 1:
-            fill = pad if pad is not None else -1
-        else:
-            fill = pad or ends[0] if ends is not None else -1  # transformers' rule, which takes pad 0 for no pad
-        self.ended_tokens = torch.full((*shape, config.max_length), fill, device=device, dtype=torch.long)
-        self.ended_tokens[:, :, : self.prompt_length] = self.tokens
+        self.ended_tokens = self.tokens
         self.ended_scores = torch.full(shape, NEVER, device=device)
         self.ended_lengths = torch.full(shape, self.prompt_length, device=device)
-
         self.room: torch.Tensor | None = None
-        self.sentences = torch.arange(len(prompt), device=device)
-        self.done = torch.zeros(len(prompt), dtype=torch.bool, device=device)
-        self.result = self.ended_tokens[:, : config.num_return_sequences].clone()
-        self.result_lengths = self.ended_lengths[:, : config.num_return_sequences].clone()
 
         # The penalty at the greatest length that a translation can reach, for the bound on its score.
         limits = torch.full((len(prompt),), config.max_length)
@@ -282,14 +372,8 @@ class BeamSearch:
         self.last_penalty = self.scores.new_tensor(penalties)
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """Go on by one token, given the `logits` (sentences, beams, vocabulary) that follow each running beam.
-
-        Returns the beams (sentences, beams) from which the new running ones come.
-        """
-        log_probabilities = self._log_softmax(logits)
-        if self.logits_processor:
-            flat = self.logits_processor(self.tokens.flatten(0, 1), log_probabilities.flatten(0, 1))
-            log_probabilities = flat.view_as(log_probabilities)
+        """See [`Search.step`]."""
+        log_probabilities = self.process(self._log_softmax(logits))
         scores, parents, tokens = best_continuations(log_probabilities, self.scores, self.candidates)
         tokens = torch.cat((gather_beams(self.tokens, parents), tokens[..., None]), dim=-1)
         ends = self.stopping_criteria(tokens.flatten(0, 1), None).view_as(scores)
@@ -301,13 +385,14 @@ class BeamSearch:
         return parents.gather(1, running)
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities, in float32 or better, in room that is kept from step to step.
+        """Log-probabilities in float32, in room that is kept from step to step unless a processor may keep them.
 
         Memory of this size goes back to the system whenever it is freed, and would come back page by page.
         """
+        if not self.scores_are_probabilities:
+            return F.log_softmax(logits, dim=-1, dtype=torch.float32)
         if self.room is None:
-            dtype = torch.promote_types(logits.dtype, torch.float32)
-            self.room = torch.empty(logits.shape, dtype=dtype, device=logits.device)
+            self.room = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
         room = self.room[: len(logits)]
         return torch.log_softmax(logits if logits.dtype == room.dtype else room.copy_(logits), dim=-1, out=room)
 
@@ -319,37 +404,37 @@ class BeamSearch:
         scores = scores / (length - self.prompt_length) ** self.config.length_penalty
         scores = torch.cat((self.ended_scores, scores.masked_fill(~counts, NEVER)), dim=1)
         self.ended_scores, chosen = scores.topk(beams)
-        self.ended_tokens[..., :length] = gather_beams(torch.cat((self.ended_tokens[..., :length], tokens), 1), chosen)
+        ended_tokens = F.pad(self.ended_tokens, (0, 1), value=self.fill)
+        self.ended_tokens = gather_beams(torch.cat((ended_tokens, tokens), dim=1), chosen)
         lengths = torch.cat((self.ended_lengths, torch.full_like(ends, length, dtype=torch.long)), dim=1)
         self.ended_lengths = lengths.gather(1, chosen)
 
     def _is_settled(self) -> torch.Tensor:
         """Whether (sentences,) no running beam can still be returned, by the rule that `early_stopping` names."""
+        best, worst = self.scores[:, 0], self.ended_scores[:, -1]
         penalty = (self.tokens.shape[-1] - self.prompt_length) ** self.config.length_penalty
         if self.config.early_stopping == "never":
-            # A score only falls from token to token, so its best case is the longest translation, whose penalty is
-            # the greatest unless the exponent is negative. What ends later is below all that is returned.
+            # A sum of log-probabilities only falls, so its best case is the longest translation, whose penalty is the
+            # greatest unless the exponent is negative. What ends later is then below all that is returned.
             if self.config.length_penalty > 0:
                 penalty = self.last_penalty
-            return self.scores[:, 0] / penalty <= self.ended_scores[:, self.config.num_return_sequences - 1]
-        full = self.ended_scores[:, -1] > NEVER
-        return full if self.config.early_stopping else full & (self.scores[:, 0] / penalty <= self.ended_scores[:, -1])
+            if self.scores_are_probabilities:
+                worst = self.ended_scores[:, self.config.num_return_sequences - 1]
+            return ~(best / penalty > worst)
+        full = worst > NEVER
+        return full if self.config.early_stopping else full & ~(best / penalty > worst)
 
-    def leave(self) -> torch.Tensor:
-        """Put the translations of the sentences into the result and go on without those that are done.
+    def translations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """See [`Search.translations`]."""
+        returned = self.config.num_return_sequences
+        return self.ended_tokens[:, :returned], self.ended_lengths[:, :returned]
 
-        Returns the rows of those that stay.
-        """
-        self.result[self.sentences] = self.ended_tokens[:, : self.result.shape[1]]
-        self.result_lengths[self.sentences] = self.ended_lengths[:, : self.result.shape[1]]
-        rows = (~self.done).nonzero().squeeze(1)
-        state = "tokens scores ended_tokens ended_scores ended_lengths sentences done last_penalty"
-        for name in state.split():
-            setattr(self, name, getattr(self, name)[rows])
-        for criterion in self.stopping_criteria:
-            if isinstance(criterion, SourceLengthCriteria):
-                criterion.limits = criterion.limits[rows]
-        return rows
+    def keep(self, rows: torch.Tensor) -> None:
+        """See [`Search.keep`]."""
+        super().keep(rows)
+        self.scores, self.last_penalty = self.scores[rows], self.last_penalty[rows]
+        self.ended_tokens, self.ended_scores = self.ended_tokens[rows], self.ended_scores[rows]
+        self.ended_lengths = self.ended_lengths[rows]
 
 
 class VaswaniGenerationMixin(GenerationMixin):
@@ -368,16 +453,28 @@ class VaswaniGenerationMixin(GenerationMixin):
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
+        # A file that leaves a setting open, or no file at all, means the paper's.
+        for name, value in self.default_generation_settings().items():
+            if getattr(self.generation_config, name, None) is None:
+                setattr(self.generation_config, name, value)
         penalty_type = kwargs.pop("length_penalty_type", None)
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
         if penalty_type is None:
-            penalty_type = getattr(generation_config, "length_penalty_type", "gnmt")
+            penalty_type = generation_config.length_penalty_type
         if penalty_type not in ("gnmt", "transformers"):
             raise ValueError(f'length_penalty_type must be "gnmt" or "transformers", got {penalty_type!r}')
         generation_config.length_penalty_type = penalty_type
         if generation_config.num_beams < 1:
             raise ValueError(f"num_beams must be at least 1, got {generation_config.num_beams}")
         return generation_config, model_kwargs
+
+    def _prepare_model_inputs(
+        self, inputs: torch.Tensor | None, bos_token_id: torch.Tensor | None, model_kwargs: dict[str, Any]
+    ) -> tuple[torch.Tensor, str | None, dict[str, Any]]:
+        if isinstance(model_kwargs.get("encoder_outputs"), tuple):
+            # transformers reads the length of the source from an attribute.
+            model_kwargs["encoder_outputs"] = BaseModelOutput(*model_kwargs["encoder_outputs"])
+        return super()._prepare_model_inputs(inputs, bos_token_id, model_kwargs)
 
     def _prepare_generated_length(
         self,
@@ -442,10 +539,8 @@ class VaswaniGenerationMixin(GenerationMixin):
             and sentences_may_leave(logits_processor, stopping_criteria)
             and self._beams_can_share(generation_config, model_kwargs)
         ):
-            generation_config.early_stopping, generation_config.length_penalty = True, 0.0
-            return self._shared_beam_search(
-                input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-            )
+            search = GreedySearch(input_ids, generation_config, logits_processor, stopping_criteria)
+            return self._search(search, generation_config, **model_kwargs)
         return super()._sample(
             input_ids,
             logits_processor=logits_processor,
@@ -470,10 +565,10 @@ class VaswaniGenerationMixin(GenerationMixin):
         if generation_config.length_penalty_type == "gnmt":
             generation_config.length_penalty = GNMTLengthPenalty(generation_config.length_penalty)
         if not synced_gpus and self._beams_can_share(generation_config, model_kwargs):
-            return self._shared_beam_search(
-                input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-            )
-        return super()._beam_search(
+            prompt = input_ids[:: generation_config.num_beams]
+            search = BeamSearch(prompt, generation_config, logits_processor, stopping_criteria)
+            return self._search(search, generation_config, **model_kwargs)
+        outputs = super()._beam_search(
             input_ids,
             logits_processor=logits_processor,
             stopping_criteria=stopping_criteria,
@@ -481,6 +576,11 @@ class VaswaniGenerationMixin(GenerationMixin):
             synced_gpus=synced_gpus,
             **model_kwargs,
         )
+        if generation_config._eos_token_tensor is None and generation_config._pad_token_tensor is not None:
+            # transformers' filling where nothing ends a translation; with limits of their own, rows have some.
+            sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
+            sequences.masked_fill_(sequences == -1, generation_config._pad_token_tensor)
+        return outputs
 
     def _limit_by_source(
         self,
@@ -490,12 +590,16 @@ class VaswaniGenerationMixin(GenerationMixin):
         model_kwargs: dict[str, Any],
     ) -> None:
         """Add the limit of each sentence to `stopping_criteria` where the caller set no length."""
-        if not generation_config._limited_by_source:
-            return
         mask = model_kwargs.get("attention_mask")
+        if not generation_config._limited_by_source or generation_config._pad_token_tensor is None:
+            return
         if mask is not None and mask.ndim == 2:
             limits = mask.sum(dim=1) + MORE_THAN_THE_SOURCE + prompt_length
-            stopping_criteria.append(SourceLengthCriteria(limits.to(torch.long)))
+            stopping_criteria.append(
+                SourceLengthCriteria(
+                    limits.to(torch.long).expand(len(model_kwargs["encoder_outputs"].last_hidden_state))
+                )
+            )
 
     def _beams_can_share(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
         """Whether the search may keep the beams of a sentence in one row."""
@@ -508,6 +612,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             and type(cache) is DynamicCache
             and not cache.offloading
             and not hasattr(model_kwargs["past_key_values"], "_is_user_defined")
+            and not (self.training and self.is_gradient_checkpointing)  # which drops the cache
             and {name for name, value in model_kwargs.items() if value is not None} <= expected
             and self.config._attn_implementation in ("eager", "sdpa")  # others take no mask of our own
             and (
@@ -516,36 +621,34 @@ class VaswaniGenerationMixin(GenerationMixin):
             )
         )
 
-    def _shared_beam_search(
+    def _search(
         self,
-        input_ids: torch.LongTensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
+        search: Search,
         generation_config: GenerationConfig,
-        encoder_outputs: Any,
+        encoder_outputs: BaseModelOutput,
         past_key_values: EncoderDecoderCache,
         attention_mask: torch.Tensor | None = None,
         **model_kwargs: Any,
     ) -> torch.LongTensor:
-        """Beam search in which the beams of a sentence are positions of one row.
+        """Run `search` with the beams of a sentence as positions of one row.
 
         A beam's newest token is a position whose mask shows the slots of its own past ([`SharedBeamCache`]).
         Finished sentences leave the batch. With a `compile_config` the steps after the first are compiled.
         """
         beams = generation_config.num_beams
-        search = BeamSearch(input_ids[::beams], generation_config, logits_processor, stopping_criteria)
         cache = SharedBeamCache(past_key_values.cross_attention_cache, self.config.decoder_layers, beams)
-        may_leave = sentences_may_leave(logits_processor, stopping_criteria)
+        may_leave = sentences_may_leave(search.logits_processor, search.stopping_criteria)
+        encoded = encoder_outputs.last_hidden_state
         if attention_mask is not None and attention_mask.ndim == 2:
             # Made once: the model would make it, and look whether it is needed, in every step.
             hidden = (attention_mask == 0).to(self.dtype) * torch.finfo(self.dtype).min
-            attention_mask = None if attention_mask.all() else hidden[:, None, None]
-        inputs = {"decoder_input_ids": input_ids[::beams], "logits_to_keep": 1}
+            attention_mask = None if attention_mask.all() else hidden[:, None, None].expand(len(encoded), -1, -1, -1)
+        inputs = {"decoder_input_ids": search.tokens[:, 0], "logits_to_keep": 1}
         forward = self
         while True:
             outputs = forward(
                 **inputs,
-                encoder_outputs=encoder_outputs,
+                encoder_outputs=BaseModelOutput(encoded),
                 attention_mask=attention_mask,
                 past_key_values=cache,
                 use_cache=True,
@@ -555,11 +658,11 @@ class VaswaniGenerationMixin(GenerationMixin):
             done = int(search.done.sum())
             if done == len(search.done):
                 search.leave()
-                return search.result.flatten(0, 1)[:, : search.result_lengths.max()]
+                return search.result()
             if may_leave and done * LEAVING_SHARE >= len(search.done):
                 rows = search.leave()
                 cache.keep(rows)
-                encoder_outputs = BaseModelOutput(encoder_outputs.last_hidden_state[rows])
+                encoded = encoded[rows]
                 attention_mask = None if attention_mask is None else attention_mask[rows]
             inputs = {
                 "decoder_input_ids": search.tokens[..., -1],

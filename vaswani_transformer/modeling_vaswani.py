@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -55,28 +56,45 @@ def shift_tokens_right(labels: torch.Tensor, pad_token_id: int, decoder_start_to
     return shifted.masked_fill_(shifted == -100, pad_token_id)
 
 
-class VaswaniLinear(nn.Linear):
-    """`nn.Linear` that multiplies with oneDNN in float32 inference on a CPU with AVX-512.
+def linear(layer: nn.Linear, states: torch.Tensor) -> torch.Tensor:
+    """`layer(states)`, multiplied with oneDNN in float32 inference on a CPU with AVX-512.
 
-    PyTorch's own choice for float32, MKL, uses AVX-512 on Intel's processors alone: on others oneDNN is twice as
-    fast. It has no gradient, so training keeps PyTorch's.
+    PyTorch's own choice for float32, MKL, uses AVX-512 on Intel's processors alone: on an AMD EPYC (Zen 5) oneDNN is
+    twice as fast. Its product has no gradient, and a layer that anybody has changed or watches is called as it is.
     """
+    if ONEDNN_IS_FASTER and type(layer) is nn.Linear and _is_plain_inference(layer, states):
+        return torch.ops.mkldnn._linear_pointwise(states, layer.weight, layer.bias, "none", [], "")
+    return layer(states)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """(..., in_features) to (..., out_features)."""
-        if (
-            torch.compiler.is_compiling()
-            or torch.is_grad_enabled()
-            or input.device.type != "cpu"
-            or input.dtype != torch.float32
-            or type(self.weight) is not nn.Parameter  # quantised or distributed
-            or self.weight.dtype != torch.float32
-            or input.numel() == 0
-            or torch.is_autocast_enabled("cpu")
-            or not ONEDNN_IS_FASTER
-        ):
-            return super().forward(input)
-        return torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], "")
+
+def _is_plain_inference(layer: nn.Linear, states: torch.Tensor) -> bool:
+    """Whether nothing but the product itself in float32 on a CPU is wanted of `layer(states)`."""
+    watched = (
+        torch.is_grad_enabled()
+        or forward_ad._current_level >= 0
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or not torch._C._get_mkldnn_enabled()
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or "forward" in vars(layer)  # accelerate's hooks
+    )
+    tensors = (states, layer.weight) if layer.bias is None else (states, layer.weight, layer.bias)
+    return (
+        not watched
+        and all(
+            type(tensor) in (torch.Tensor, nn.Parameter)
+            and tensor.device.type == "cpu"
+            and tensor.dtype == torch.float32
+            and tensor.layout == torch.strided
+            for tensor in tensors
+        )
+        and states.numel() > 0
+        and states.shape[-1] == layer.in_features
+    )
 
 
 class VaswaniSinusoidalPositionalEncoding(nn.Module):
@@ -178,10 +196,10 @@ class VaswaniAttention(nn.Module):
         self.dropout = config.attention_dropout
         self.is_causal = is_causal
         inner = config.num_attention_heads * config.head_dim
-        self.q_proj = VaswaniLinear(config.d_model, inner, bias=config.attention_bias)
-        self.k_proj = VaswaniLinear(config.d_model, inner, bias=config.attention_bias)
-        self.v_proj = VaswaniLinear(config.d_model, inner, bias=config.attention_bias)
-        self.out_proj = VaswaniLinear(inner, config.d_model, bias=config.attention_bias)
+        self.q_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, inner, bias=config.attention_bias)
+        self.out_proj = nn.Linear(inner, config.d_model, bias=config.attention_bias)
 
     def split_heads(self, states: torch.Tensor) -> torch.Tensor:
         """(batch, length, heads * head_dim) to (batch, heads, length, head_dim)."""
@@ -215,14 +233,14 @@ class VaswaniAttention(nn.Module):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
             states = key_value_states if is_cross_attention else hidden_states
-            key, value = self.split_heads(self.k_proj(states)), self.split_heads(self.v_proj(states))
+            key, value = (self.split_heads(linear(layer, states)) for layer in (self.k_proj, self.v_proj))
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
                 if is_cross_attention:
                     past_key_values.is_updated[self.layer_idx] = True
 
         batch, length = hidden_states.shape[:2]
-        query = self.split_heads(self.q_proj(hidden_states.reshape(key.shape[0], -1, hidden_states.shape[2])))
+        query = self.split_heads(linear(self.q_proj, hidden_states.reshape(key.shape[0], -1, hidden_states.shape[2])))
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -238,7 +256,7 @@ class VaswaniAttention(nn.Module):
         )
         if weights is not None and weights.shape[0] != batch:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        return self.out_proj(output.reshape(batch, length, -1)), weights
+        return linear(self.out_proj, output.reshape(batch, length, -1)), weights
 
 
 class VaswaniFeedForward(nn.Module):
@@ -246,16 +264,16 @@ class VaswaniFeedForward(nn.Module):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
-        self.fc1 = VaswaniLinear(config.d_model, config.d_ff)
-        self.fc2 = VaswaniLinear(config.d_ff, config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.d_ff)
+        self.fc2 = nn.Linear(config.d_ff, config.d_model)
         self.activation = ACT2FN[config.activation_function]
         self.dropout = config.activation_dropout
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Apply the two layers to each position on its own."""
-        hidden_states = self.activation(self.fc1(hidden_states))
+        hidden_states = self.activation(linear(self.fc1, hidden_states))
         hidden_states = F.dropout(hidden_states, p=self.dropout, training=self.training)
-        return self.fc2(hidden_states)
+        return linear(self.fc2, hidden_states)
 
 
 class VaswaniSublayerConnection(nn.LayerNorm):
@@ -480,7 +498,7 @@ class VaswaniDecoder(VaswaniStack):
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         first_position = past_key_values.get_seq_length() if past_key_values is not None else 0
         hidden_states = self.embed(input_ids, inputs_embeds, first_position, position_ids)
-        if hidden_states.shape[0] % encoder_hidden_states.shape[0]:
+        if 0 in encoder_hidden_states.shape or hidden_states.shape[0] % encoder_hidden_states.shape[0]:
             raise ValueError(
                 f"expected one target, or equally many, for each of {encoder_hidden_states.shape[0]} sources, "
                 f"got {hidden_states.shape[0]}"
@@ -716,7 +734,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
         self.model = VaswaniModel(config)
-        self.lm_head = VaswaniLinear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         # transformers drops settings that it does not know from a generation configuration made of the model's.
         vars(self.generation_config).update(self.default_generation_settings(), _from_model_config=False)
         self.post_init()
@@ -792,7 +810,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         loss = logits = None
         if label_smoothing is None:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.lm_head(outputs.last_hidden_state[:, kept])
+            logits = linear(self.lm_head, outputs.last_hidden_state[:, kept])
             if labels is not None:
                 loss = F.cross_entropy(
                     logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32)),
