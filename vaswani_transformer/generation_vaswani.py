@@ -9,6 +9,7 @@ model of transformers. Shapes in the docstrings: `sentences` sources, `beams` hy
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -227,7 +228,7 @@ def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
 
 
-class Search:
+class Search(ABC):
     """The state of a search over a batch of sentences, from one token to the next; knows no model.
 
     Args:
@@ -256,16 +257,16 @@ class Search:
         self.done = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
         self.left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
+    @abstractmethod
     def step(self, logits: torch.Tensor) -> torch.Tensor:
         """Go on by one token, given the `logits` (sentences, beams, vocabulary) that follow each running beam.
 
         Returns the beams (sentences, beams) from which the new running ones come.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def translations(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What is to be returned of each sentence (sentences, returned, length), and the lengths."""
-        raise NotImplementedError
 
     def process(self, scores: torch.Tensor) -> torch.Tensor:
         """`scores` (sentences, beams, vocabulary) after the logits processors."""
