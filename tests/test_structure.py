@@ -26,7 +26,8 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", ["configuration", "modeling", "generation", "pipeline"])
 def test_files_that_travel_to_the_hub_stand_alone(name: str) -> None:
-    allowed = {"__future__", "math", "collections", "typing", "torch", "transformers", "huggingface_hub"}
+    standard_library = {"__future__", "abc", "collections", "math", "typing"}
+    allowed = standard_library | {"torch", "transformers", "huggingface_hub"}
     for module in imports(PACKAGE / f"{name}_vaswani.py"):
         assert module.endswith("_vaswani") if module.startswith(".") else module in allowed
 
