@@ -228,6 +228,11 @@ def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
 
 
+def filling(token: torch.Tensor | None) -> int:
+    """The id of `token`; -1, as in transformers, where there is none."""
+    return -1 if token is None else int(token)
+
+
 class Search(ABC):
     """The state of a search over a batch of sentences, from one token to the next; knows no model.
 
@@ -236,8 +241,10 @@ class Search(ABC):
         config: As `generate()` has prepared it.
         logits_processor: Likewise.
         stopping_criteria: Likewise.
-        fill: What follows a translation that is shorter than another; -1 if `None`.
     """
+
+    fill: int
+    """What follows a translation that is shorter than another."""
 
     def __init__(
         self,
@@ -245,17 +252,20 @@ class Search(ABC):
         config: GenerationConfig,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
-        fill: torch.Tensor | None,
     ) -> None:
         self.config = config
         self.logits_processor = LogitsProcessorList(MinLength.replace(processor) for processor in logits_processor)
         self.stopping_criteria = stopping_criteria
-        self.fill = -1 if fill is None else int(fill)
         self.prompt_length = prompt.shape[1]
         self.tokens = prompt[:, None].expand(-1, config.num_beams, -1)
         self.sentences = torch.arange(len(prompt), device=prompt.device)
         self.done = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
         self.left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self.begin(prompt)
+
+    @abstractmethod
+    def begin(self, prompt: torch.LongTensor) -> None:
+        """Set `fill`, and what the search keeps of each sentence."""
 
     @abstractmethod
     def step(self, logits: torch.Tensor) -> torch.Tensor:
@@ -303,14 +313,9 @@ class Search(ABC):
 class GreedySearch(Search):
     """The likeliest token in each step, as in transformers' `_sample`."""
 
-    def __init__(
-        self,
-        prompt: torch.LongTensor,
-        config: GenerationConfig,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-    ) -> None:
-        super().__init__(prompt, config, logits_processor, stopping_criteria, config._pad_token_tensor)
+    def begin(self, prompt: torch.LongTensor) -> None:
+        """See [`Search.begin`]."""
+        self.fill = filling(self.config._pad_token_tensor)
         self.lengths = torch.full((len(prompt), 1), self.prompt_length, device=prompt.device)
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
@@ -340,18 +345,12 @@ class BeamSearch(Search):
     stops.
     """
 
-    def __init__(
-        self,
-        prompt: torch.LongTensor,
-        config: GenerationConfig,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-    ) -> None:
+    def begin(self, prompt: torch.LongTensor) -> None:
+        """See [`Search.begin`]."""
+        config = self.config
         ends, pad = config._eos_token_tensor, config._pad_token_tensor
         # transformers' rule, which takes a pad token of 0 for none where there is an end.
-        super().__init__(
-            prompt, config, logits_processor, stopping_criteria, pad if ends is None else (pad or ends[0])
-        )
+        self.fill = filling(pad if ends is None else (pad or ends[0]))
         # Continuations to look at in a step: enough that `num_beams` go on where some end.
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * config.num_beams
         self.scores_are_probabilities = all(type(processor) is MinLength for processor in self.logits_processor)
@@ -366,7 +365,7 @@ class BeamSearch(Search):
 
         # The penalty at the greatest length that a translation can reach, for the bound on its score.
         limits = torch.full((len(prompt),), config.max_length)
-        for criterion in stopping_criteria:
+        for criterion in self.stopping_criteria:
             if isinstance(criterion, SourceLengthCriteria):
                 limits = criterion.limits.cpu().minimum(limits)
         penalties = [(limit - self.prompt_length) ** config.length_penalty for limit in limits.tolist()]
