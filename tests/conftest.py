@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -16,6 +17,18 @@ from transformers import PreTrainedTokenizerBase
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.tokenization import train_tokenizer
+
+VOCAB = 53
+# What `trained` says for `sources()`: sentences of different lengths, as random weights repeat one token for ever.
+TRANSLATIONS = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
+
+
+def sources() -> dict[str, torch.Tensor]:
+    """Sources of 7, 5 and 2 tokens, padded on the right."""
+    ids = torch.randint(4, VOCAB, (3, 7), generator=torch.Generator().manual_seed(0))
+    ids[1, 5:] = 0
+    ids[2, 2:] = 0
+    return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
 
 
 def reset_accelerate() -> None:
@@ -53,8 +66,6 @@ def tokenizer(corpus_files: dict[str, Path]) -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
     """A small untrained model with its tokenizer, as `from_pretrained` loads it."""
-    import torch
-
     torch.manual_seed(0)
     config = VaswaniConfig.tiny(
         vocab_size=len(tokenizer), d_model=32, d_ff=64, encoder_layers=1, decoder_layers=1, max_position_embeddings=40
@@ -73,3 +84,20 @@ def small_run(corpus_files: dict[str, Path], tmp_path: Path) -> list[str]:
     intervals = "--logging-steps 1 --eval-steps 1000 --save-steps 1000"
     files = ["--train-file", str(corpus_files["train"]), "--validation-file", str(corpus_files["validation"])]
     return [*shape.split(), *pace.split(), *intervals.split(), *files]
+
+
+@pytest.fixture(scope="module")
+def trained() -> VaswaniForConditionalGeneration:
+    """A small model that says `TRANSLATIONS` for `sources()`."""
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        vocab_size=VOCAB, d_model=32, encoder_layers=1, decoder_layers=2, num_attention_heads=2, d_ff=32, dropout=0.0
+    )
+    model = VaswaniForConditionalGeneration(config)
+    labels = torch.tensor([row + [-100] * (8 - len(row)) for row in TRANSLATIONS])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(80):
+        optimizer.zero_grad()
+        model(**sources(), labels=labels).loss.backward()
+        optimizer.step()
+    return model.double().eval()

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import TRANSLATIONS, VOCAB, sources
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-
-VOCAB = 53
 
 
 def build(**overrides: Any) -> VaswaniForConditionalGeneration:
@@ -19,34 +18,6 @@ def build(**overrides: Any) -> VaswaniForConditionalGeneration:
     model = VaswaniForConditionalGeneration(VaswaniConfig(**{**small, "num_attention_heads": 2, **overrides}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
-    return model.double().eval()
-
-
-def sources() -> dict[str, torch.Tensor]:
-    """Sources of 7, 5 and 2 tokens, padded on the right."""
-    ids = torch.randint(4, VOCAB, (3, 7), generator=torch.Generator().manual_seed(0))
-    ids[1, 5:] = 0
-    ids[2, 2:] = 0
-    return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
-
-
-# What `trained` says for `sources()`: sentences of different lengths, as random weights repeat one token for ever.
-TRANSLATIONS = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
-
-
-@pytest.fixture(scope="module")
-def trained() -> VaswaniForConditionalGeneration:
-    torch.manual_seed(0)
-    config = VaswaniConfig(
-        vocab_size=VOCAB, d_model=32, encoder_layers=1, decoder_layers=2, num_attention_heads=2, d_ff=32, dropout=0.0
-    )
-    model = VaswaniForConditionalGeneration(config)
-    labels = torch.tensor([row + [-100] * (8 - len(row)) for row in TRANSLATIONS])
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(80):
-        optimizer.zero_grad()
-        model(**sources(), labels=labels).loss.backward()
-        optimizer.step()
     return model.double().eval()
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from accelerate import infer_auto_device_map, init_empty_weights, load_checkpoint_and_dispatch
+from conftest import VOCAB, sources
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import (
@@ -30,7 +31,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel, modeling_vaswani
 from vaswani_transformer.builtin_corpus import generate_pairs
 
-VOCAB = 53
 IGNORED = -100
 
 
@@ -43,14 +43,6 @@ def build(attention: str = "sdpa", dtype: torch.dtype = torch.float64, **overrid
         torch.nn.init.normal_(parameter, std=0.7)
     model.set_attn_implementation(attention)
     return model.to(dtype).eval()
-
-
-def sources() -> dict[str, torch.Tensor]:
-    """Sources of 7, 5 and 2 tokens, padded on the right."""
-    ids = torch.randint(4, VOCAB, (3, 7), generator=torch.Generator().manual_seed(0))
-    ids[1, 5:] = 0
-    ids[2, 2:] = 0
-    return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
 
 
 def pairs() -> dict[str, torch.Tensor]:
@@ -569,24 +561,6 @@ def test_generated_code_gives_the_same_numbers() -> None:
 
 
 # Attention back ends and caches in generate()
-
-
-@pytest.fixture(scope="module")
-def trained() -> VaswaniForConditionalGeneration:
-    """A model that says sentences of different lengths: random weights repeat one token for ever."""
-    torch.manual_seed(0)
-    config = VaswaniConfig(
-        vocab_size=VOCAB, d_model=32, encoder_layers=1, decoder_layers=2, num_attention_heads=2, d_ff=32, dropout=0.0
-    )
-    model = VaswaniForConditionalGeneration(config)
-    targets = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
-    labels = torch.tensor([row + [IGNORED] * (8 - len(row)) for row in targets])
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(60):
-        optimizer.zero_grad()
-        model(**sources(), labels=labels).loss.backward()
-        optimizer.step()
-    return model.double().eval()
 
 
 BEAMS = {"num_return_sequences": 4, "num_beams": 4}
