@@ -29,7 +29,11 @@ setup(
         "pyyaml",
         "tqdm",
     ],
-    extras_require={"dev": ["pytest>=9", "ruff", "parameterized", "peft>=0.21"], "bench": ["ctranslate2>=4.8"]},
+    extras_require={
+        "sentences": ["sentencex>=1"],
+        "bench": ["ctranslate2>=4.8"],
+        "dev": ["pytest>=9", "ruff", "parameterized", "peft>=0.21", "sentencex>=1", "sentencepiece"],
+    },
     entry_points={"console_scripts": ["vaswani-transformer=vaswani_transformer.cli:main"]},
     classifiers=[
         "Development Status :: 4 - Beta",

@@ -203,3 +203,15 @@ def test_a_config_file_with_a_bad_value_is_an_error(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"d_ff": 0}))
     with pytest.raises(INVALID, match="d_ff must be at least 1, got 0"):
         AutoConfig.from_pretrained(tmp_path)
+
+
+def test_the_installed_package_needs_no_code_of_a_repository(tmp_path: Path) -> None:
+    config = VaswaniConfig.tiny()
+    config.auto_map = {"AutoConfig": "evil.Config"}
+    config.custom_pipelines = {"translation": {"impl": "evil.Pipeline", "pt": ["AutoModelForSeq2SeqLM"]}}
+    config.save_pretrained(tmp_path)
+    assert "evil" in (tmp_path / "config.json").read_text()
+    for loaded in (AutoConfig.from_pretrained(tmp_path), VaswaniConfig.from_pretrained(tmp_path)):
+        assert not hasattr(loaded, "auto_map")
+        assert not hasattr(loaded, "custom_pipelines")
+        assert loaded.to_dict() == VaswaniConfig.tiny().to_dict() | {"transformers_version": loaded.transformers_version}

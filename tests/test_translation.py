@@ -101,6 +101,24 @@ def test_ten_thousand_empty_lines(model_folder: Path, tmp_path: Path) -> None:
     assert target.read_text() == "\n" * 10_000
 
 
+def test_lines_of_several_sentences(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentencex")
+    one, two = "Where is the book?", "My father drinks coffee."
+    source = tmp_path / "in.txt"
+    source.write_text(f"{one} {two}\n\n{one}\n{two}\n{f'{two} ' * 40}\n")
+    assert main(["translate", "tatoeba-en-de", "--input", str(source), "--split-sentences", "en"]) == 0
+    captured = capfd.readouterr()
+    both, nothing, first, second, many = captured.out.splitlines()
+    assert (both, nothing) == (f"{first} {second}", "")
+    assert many == " ".join([second] * 40)
+    assert "cut" not in captured.err
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert main(["translate", "tatoeba-en-de", "--input", str(source), "--split-sentences", "en"]) == 2
+    assert capfd.readouterr().err.endswith("--split-sentences needs the package sentencex: pip install sentencex\n")
+
+
 def test_no_input_gives_no_output(
     model_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

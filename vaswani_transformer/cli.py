@@ -273,6 +273,12 @@ def _create_translation_parser() -> ArgumentParser:
     )
     parser.add_argument("--input", metavar="FILE", help="Text to translate; standard input if not given.")
     parser.add_argument("--output", metavar="FILE", help="Where to write; standard output if not given.")
+    parser.add_argument(
+        "--split-sentences",
+        metavar="CODE",
+        help="Lines hold several sentences: translate them one by one, split by the rules of this language (en, de, "
+        "…). Needs the package sentencex.",
+    )
     return parser
 
 
@@ -281,6 +287,7 @@ def translate(arguments: list[str]) -> int:
     options = _create_translation_parser().parse_strictly(arguments)
 
     from contextlib import ExitStack
+    from importlib.util import find_spec
 
     from .corpora import decode_lines, read_lines
     from .translation import WINDOW, load_pipeline, translate
@@ -291,6 +298,8 @@ def translate(arguments: list[str]) -> int:
         lines = iter(list(read_lines(Path(options.input))))
     else:
         lines = decode_lines(sys.stdin.buffer, "standard input")
+    if options.split_sentences and find_spec("sentencex") is None:
+        raise InputError("--split-sentences needs the package sentencex: pip install sentencex")
     pipeline = load_pipeline(options.model, options.dtype)
     with ExitStack() as stack:
         output = sys.stdout
@@ -300,7 +309,8 @@ def translate(arguments: list[str]) -> int:
             sys.stdout.reconfigure(encoding="utf-8")
         # Who types wants an answer to each line.
         window = 1 if not options.input and sys.stdin.isatty() else WINDOW
-        for translation in translate(pipeline, lines, window=window, **_decoding_settings(options)):
+        settings = {"split_sentences": options.split_sentences, **_decoding_settings(options)}
+        for translation in translate(pipeline, lines, window=window, **settings):
             print(translation, file=output, flush=window == 1)
     return 0
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
 
 @strict
@@ -88,6 +89,18 @@ class VaswaniConfig(PreTrainedConfig):
                     f"got d_model={self.d_model} and num_attention_heads={self.num_attention_heads}"
                 )
             self.head_dim = self.d_model // self.num_attention_heads
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Make a configuration of a dictionary, without what names code in the model's repository.
+
+        That is for those who have no such package. Where this class is an installed package's, `pipeline` would
+        ask for `trust_remote_code` in vain.
+        """
+        if not cls.__module__.startswith(TRANSFORMERS_DYNAMIC_MODULE_NAME):
+            of_repository = ("auto_map", "custom_pipelines")
+            config_dict = {name: value for name, value in config_dict.items() if name not in of_repository}
+        return super().from_dict(config_dict, **kwargs)
 
     def validate_architecture(self) -> None:
         """Check the ranges and the pairs of values that must agree; `strict` calls it after `__init__`."""

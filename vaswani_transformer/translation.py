@@ -8,12 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from .batching import batches_by_tokens
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError, one_line
 from .modeling_vaswani import VaswaniForConditionalGeneration
@@ -31,9 +29,9 @@ def translate(
     pipeline: TranslationPipeline,
     sentences: Iterable[str],
     *,
-    batch_tokens: int = 2048,
     window: int = WINDOW,
-    **generate_kwargs: Any,
+    split_sentences: str | None = None,
+    **settings: Any,
 ) -> Iterator[str]:
     """Yield one translation, without line breaks, for each sentence, in order.
 
@@ -43,46 +41,29 @@ def translate(
     Args:
         pipeline: Translates.
         sentences: Any number of sentences.
-        batch_tokens: Most source positions in a batch, padding included.
         window: Sentences read, and sorted by length, before the first is translated.
-        **generate_kwargs: Arguments of `generate()`.
+        split_sentences: The texts are no single sentences; the code of the language by whose rules to split them.
+            Then none is cut, and what is too long has a warning.
+        **settings: Arguments of a call of the pipeline, such as `batch_tokens` and those of `generate()`.
     """
     sentences = iter(sentences)
     first = 1
     while chunk := list(islice(sentences, window)):
-        yield from _translate_window(pipeline, chunk, first, batch_tokens, generate_kwargs)
+        if not split_sentences:
+            _warn_of_long(pipeline, chunk, first)
+        results = pipeline(chunk, truncation=not split_sentences, split_sentences=split_sentences, **settings)
+        yield from (" ".join(result["translation_text"].split()) for result in results)
         first += len(chunk)
 
 
-def _translate_window(
-    pipeline: TranslationPipeline, sentences: list[str], first: int, batch_tokens: int, generate_kwargs: dict[str, Any]
-) -> list[str]:
-    translations = [""] * len(sentences)
-    filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-    if not filled:
-        return translations
-    longest = pipeline.model.config.max_position_embeddings
-    lengths = np.array([len(ids) for ids in pipeline.tokenizer([sentences[i] for i in filled])["input_ids"]])
-    for index, length in zip(filled, lengths, strict=True):
-        if length > longest:
+def _warn_of_long(pipeline: TranslationPipeline, sentences: list[str], first: int) -> None:
+    longest = pipeline.longest_source
+    for number, ids in enumerate(pipeline.tokenizer(sentences)["input_ids"], first):
+        if len(ids) > longest:
             logger.warning(
-                f"sentence {first + index}: cut from {length:,} to {longest:,} tokens, the longest that the model "
-                "was trained on"
+                f"sentence {number}: cut from {len(ids):,} to {longest:,} tokens, the longest that the model was "
+                "trained on"
             )
-    lengths = lengths.clip(max=longest)[:, None]
-    order = np.argsort(-lengths[:, 0], kind="stable")
-    for batch in batches_by_tokens(lengths, order, batch_tokens):
-        chosen = [filled[position] for position in batch]
-        results = pipeline(
-            [sentences[index] for index in chosen],
-            batch_size=len(chosen),
-            truncation=True,
-            max_source_length=longest,
-            **generate_kwargs,
-        )
-        for index, result in zip(chosen, results, strict=True):
-            translations[index] = " ".join(result[0]["translation_text"].split())
-    return translations
 
 
 def load_model(
