@@ -175,6 +175,9 @@ class HubError(Exception):
         if code:
             self.headers["X-Error-Code"] = code
 
+    def response(self) -> Response:
+        return answer({"error": str(self), **self.body}, self.status, **self.headers)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -394,7 +397,7 @@ class HubServer:
                         return function(self, request, **{k: unquote(v or "") for k, v in found.groupdict().items()})
             raise HubError(404, "Sorry, we can't find the page you are looking for.")
         except HubError as error:
-            return answer({"error": str(error), **error.body}, error.status, **error.headers)
+            return error.response()
 
     # Repositories and who may do what with them.
 
@@ -768,42 +771,41 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def _serve(self) -> None:
-        self.received = 0
         with self.hub._lock:
             struck = next((fault for fault in self.hub.faults if fault.strikes(self.command, self.path)), None)
         fault = struck.fault if struck else None
-        status = self._exchange(struck, fault)
-        with self.hub._lock:
-            self.hub.requests.append(Record(self.command, self.path, status, self.received))
-
-    def _exchange(self, struck: Fault | None, fault: int | Damage | None) -> int:
         size = int(self.headers.get("Content-Length", 0))
         has_body = size > 0 or self.headers.get("Transfer-Encoding") == "chunked"
         if has_body and fault == "cut":
-            self.received = len(self.rfile.read(size // 2))
-            self.close_connection = True
-            return 0
+            return self._close(len(self.rfile.read(size // 2)))
         body = self.rfile.read(size) if size else b"".join(self._chunks()) if has_body else b""
-        self.received = len(body)
-        if isinstance(fault, int):
-            assert struck is not None
-            message = struck.message or "Injected fault"
-            self._send(answer({"error": message}, fault, **{"X-Error-Message": message, **struck.headers}))
-            return fault
+        received = len(body)
+        if struck and isinstance(fault, int):
+            error = HubError(fault, struck.message or "Injected fault", headers=struck.headers)
+            return self._send(error.response(), received)
         if has_body:
             body = _damaged(body, fault)
         response = self.hub.handle(self.command, self.path, self.headers, body)
         if fault == "drop" or (fault == "cut" and self.command == "HEAD"):
-            self.close_connection = True
-            return 0
-        if not has_body and fault == "cut":
-            self._send(response, len(response.body) // 2)
-            self.close_connection = True
-        else:
-            self._send(response if has_body else response._replace(body=_damaged(response.body, fault)))
-        return response.status
+            return self._close(received)
+        if has_body or fault is None:
+            return self._send(response, received)
+        if fault != "cut":
+            return self._send(response._replace(body=_damaged(response.body, fault)), received)
+        self.close_connection = True
+        return self._send(response, received, len(response.body) // 2)
 
-    def _send(self, response: Response, sent: int | None = None) -> None:
+    def _close(self, received: int) -> None:
+        self._record(0, received)
+        self.close_connection = True
+
+    def _record(self, status: int, received: int) -> None:
+        with self.hub._lock:
+            self.hub.requests.append(Record(self.command, self.path, status, received))
+
+    def _send(self, response: Response, received: int, sent: int | None = None) -> None:
+        # Before the answer, as the client may be done and the records be read as soon as it has come.
+        self._record(response.status, received)
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value.replace("\n", " "))
