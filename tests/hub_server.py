@@ -16,18 +16,16 @@ import hashlib
 import json
 import re
 import secrets
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
-from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from typing import Any, Literal
+from urllib.parse import parse_qs, quote, urlencode
 
 from hub_cards import card_data, check_card
+from hub_git import Blob, Commit, Files, Repository, entry, timestamp, tree_oids
+from hub_http import HttpError, HttpServer, Request, Response, answer, route
 
 LFS_SUFFIXES = "7z arrow bin bz2 ckpt gz h5 joblib model msgpack npy npz onnx parquet pb pickle pkl pt pth safetensors"
 GIT_ATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES.split())
@@ -38,247 +36,18 @@ REPOSITORY = r"/api/(?P<type>models|datasets|spaces)/(?P<id>[^/]+(?:/[^/]+)?)"
 WEB_REPOSITORY = r"/(?P<key>(?:(?:datasets|spaces)/)?[^/]+(?:/[^/]+?)?)"
 
 Role = Literal["read", "write"]
-Damage = Literal["cut", "short", "corrupt", "drop"]
-
-
-def git_oid(kind: str, data: bytes) -> str:
-    """The id that git gives to an object."""
-    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data).hexdigest()
-
-
-@dataclass(frozen=True)
-class Blob:
-    """A file's content; git sees only the pointer of one in LFS."""
-
-    data: bytes
-    lfs: bool = False
-
-    @cached_property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    @property
-    def git_data(self) -> bytes:
-        if not self.lfs:
-            return self.data
-        version = "version https://git-lfs.github.com/spec/v1"
-        return f"{version}\noid sha256:{self.sha256}\nsize {len(self.data)}\n".encode()
-
-    @cached_property
-    def oid(self) -> str:
-        return git_oid("blob", self.git_data)
-
-    @property
-    def etag(self) -> str:
-        """What the client compares with its own file, and calls it by in its cache."""
-        return self.sha256 if self.lfs else self.oid
-
-
-Files = dict[str, Blob]
-
-
-def tree_oids(files: Mapping[str, Blob]) -> dict[str, str]:
-    """Git's ids of all folders; the root's name is empty."""
-    children: dict[str, dict[str, tuple[str, str]]] = {"": {}}
-    oids: dict[str, str] = {}
-    for path, blob in files.items():
-        folder, _, name = path.rpartition("/")
-        children.setdefault(folder, {})[name] = ("100644", blob.oid)
-        while folder:
-            parent = folder.rpartition("/")[0]
-            children.setdefault(parent, {})
-            folder = parent
-    for folder in sorted(children, key=lambda folder: (folder.count("/"), folder), reverse=True):
-        # Git sorts a folder as if its name ended with a slash.
-        entries = sorted(children[folder].items(), key=lambda entry: entry[0] + "/" * (entry[1][0] == "40000"))
-        tree = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for name, (mode, oid) in entries)
-        oids[folder] = git_oid("tree", tree)
-        if folder:
-            parent, _, name = folder.rpartition("/")
-            children[parent][name] = ("40000", oids[folder])
-    return oids
-
-
-@dataclass(frozen=True)
-class Commit:
-    """All files at one moment, and what came before."""
-
-    files: Files
-    title: str
-    message: str
-    author: str
-    date: datetime
-    parent: Commit | None = None
-
-    @cached_property
-    def oid(self) -> str:
-        person = f"{self.author} <{self.author}@localhost> {int(self.date.timestamp())} +0000"
-        parent = f"parent {self.parent.oid}\n" if self.parent else ""
-        header = f"tree {tree_oids(self.files)['']}\n{parent}author {person}\ncommitter {person}\n"
-        return git_oid("commit", f"{header}\n{self.title}\n\n{self.message}".encode())
-
-    def history(self) -> list[Commit]:
-        """This commit and those before it, newest first."""
-        return [self, *(self.parent.history() if self.parent else [])]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"id": self.oid, "title": self.title, "message": self.message, "date": timestamp(self.date)}
-
-
-@dataclass
-class Repository:
-    """Commits by id, references to them, and the LFS objects that were uploaded."""
-
-    key: str
-    private: bool = False
-    gated: bool = False
-    commits: dict[str, Commit] = field(default_factory=dict)
-    references: dict[str, str] = field(default_factory=dict)
-    objects: dict[str, bytes] = field(default_factory=dict)
-    # What an LFS batch announced: size and the parts that have come.
-    expected: dict[str, int] = field(default_factory=dict)
-    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
-
-    @property
-    def owner(self) -> str:
-        return self.key.split("/")[-2]
-
-    def reference(self, revision: str) -> str | None:
-        """The full name of a branch, a tag or a pull request."""
-        names = (revision, f"refs/heads/{revision}", f"refs/tags/{revision}")
-        return next((name for name in names if name in self.references), None)
-
-    def commit(self, revision: str) -> Commit:
-        name = self.reference(revision)
-        oids = [self.references[name]] if name else [oid for oid in self.commits if oid.startswith(revision)]
-        if len(oids) != 1 or (len(revision) < 7 and not name):
-            raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-        return self.commits[oids[0]]
-
-    def add(self, reference: str, files: Files, title: str, message: str, author: str) -> Commit:
-        """Commit these files on top of a reference, which may be new."""
-        parent = self.commits[self.references[reference]] if reference in self.references else None
-        # Seconds apart, as a commit's id knows its date by seconds only.
-        date = max(datetime.now(timezone.utc), parent.date + timedelta(seconds=1)) if parent else None
-        commit = Commit(files, title, message, author, date or datetime.now(timezone.utc), parent)
-        self.commits[commit.oid] = commit
-        self.references[reference] = commit.oid
-        return commit
-
-
-class HubError(Exception):
-    """An answer that is no success; the client knows its kind by the code."""
-
-    def __init__(self, status: int, message: str, code: str = "", headers: Mapping[str, str] = {}, **body: Any):
-        super().__init__(message)
-        self.status, self.headers, self.body = status, {"X-Error-Message": message, **headers}, body
-        if code:
-            self.headers["X-Error-Code"] = code
-
-    def response(self) -> Response:
-        return answer({"error": str(self), **self.body}, self.status, **self.headers)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a route is called with."""
-
-    path: str
-    query: dict[str, str]
-    headers: Mapping[str, str]
-    body: bytes
-    user: str | None
-    role: Role | None
-
-    def json(self) -> dict[str, Any]:
-        try:
-            content = json.loads(self.body)
-        except ValueError as error:
-            raise HubError(400, f"Invalid JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise HubError(400, "Expected an object")
-        return content
-
-
-class Response(NamedTuple):
-    """What a route answers."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str]
-
-
-class Record(NamedTuple):
-    """One request in `HubServer.requests`: status 0 where no answer was sent, and the size of the request's body."""
-
-    method: str
-    path: str
-    status: int
-    size: int
-
-
-@dataclass
-class Fault:
-    """What goes wrong with the next requests that match."""
-
-    method: str
-    path: re.Pattern[str]
-    fault: int | Damage
-    times: int
-    after: int
-    message: str
-    headers: dict[str, str]
-
-    def strikes(self, method: str, path: str) -> bool:
-        if method != self.method or not self.path.search(path) or not self.times:
-            return False
-        if self.after:
-            self.after -= 1
-            return False
-        self.times -= 1
-        return True
-
-
-Route = Callable[..., Response]
-ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
-
-
-def route(method: str, pattern: str) -> Callable[[Route], Route]:
-    """Register a method of `HubServer` for the paths that match in full."""
-
-    def register(function: Route) -> Route:
-        ROUTES.append((method, re.compile(pattern), function))
-        return function
-
-    return register
-
-
-def timestamp(date: datetime) -> str:
-    return date.strftime("%Y-%m-%dT%H:%M:%S.000Z")
-
-
-def answer(content: Any, status: int = 200, **headers: str) -> Response:
-    return Response(status, json.dumps(content).encode(), {"Content-Type": "application/json", **headers})
-
-
-def entry(path: str, blob: Blob) -> dict[str, Any]:
-    """A file in the listings."""
-    described: dict[str, Any] = {"type": "file", "path": path, "oid": blob.oid, "size": len(blob.data)}
-    if blob.lfs:
-        described["lfs"] = {"oid": blob.sha256, "size": len(blob.data), "pointerSize": len(blob.git_data)}
-    return described
 
 
 def check_path(path: str, files: Iterable[str]) -> None:
     """Refuse what git could not check out beside these files."""
     parts = path.split("/")
     if not all(parts) or {".", "..", ".git"} & set(parts) or "\0" in path:
-        raise HubError(400, f"Invalid path: {path!r}")
+        raise HttpError(400, f"Invalid path: {path!r}")
     if any(other.startswith(f"{path}/") or path.startswith(f"{other}/") for other in files):
-        raise HubError(400, f"{path!r} is both a file and a folder")
+        raise HttpError(400, f"{path!r} is both a file and a folder")
 
 
-class HubServer:
+class HubServer(HttpServer):
     """A Hub that lives as long as its `with` block.
 
     Args:
@@ -290,26 +59,11 @@ class HubServer:
     def __init__(
         self, tokens: Mapping[str, tuple[str, Role]] = {}, *, page_size: int = 1000, part_size: int | None = None
     ):
+        super().__init__()
         self.tokens, self.page_size, self.part_size = dict(tokens), page_size, part_size
         self.repositories: dict[str, Repository] = {}
-        self.requests: list[Record] = []
-        self.faults: list[Fault] = []
         self._signature = secrets.token_hex(8)
-        self._lock = threading.RLock()
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self.storage_url = f"http://localhost:{self._server.server_port}"
-
-    def __enter__(self) -> HubServer:
-        # A short poll, as leaving the block waits for it.
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.url, self.storage_url = f"http://127.0.0.1:{self.port}", f"http://localhost:{self.port}"
 
     def environment(self, folder: Path, token: str | None = None) -> dict[str, str]:
         """Variables which, over the present ones, send a subprocess here with an empty cache under `folder`."""
@@ -338,19 +92,23 @@ class HubServer:
         key: str,
         files: Mapping[str, bytes] = {},
         *,
-        private: bool = False,
-        gated: bool = False,
+        private: bool | None = None,
+        gated: bool | None = None,
         revision: str = "main",
     ) -> str:
-        """Add files to a repository, a new one if need be, without any check; the commit's id is returned."""
-        with self._lock:
+        """Add files to a repository, a new one if need be, without any check; the commit's id is returned.
+
+        A new branch starts at `main`; `None` leaves a repository as private, or gated, as it is.
+        """
+        with self.lock:
             repository = self.repositories.get(key) or self._create(key, key.split("/")[-2])
-            repository.private, repository.gated = private, gated
+            repository.private = repository.private if private is None else private
+            repository.gated = repository.gated if gated is None else gated
             name = repository.reference(revision) or f"refs/heads/{revision}"
-            present = repository.commits[repository.references.get(name) or repository.references["refs/heads/main"]]
+            start = repository.references.setdefault(name, repository.references["refs/heads/main"])
             added = {path: Blob(data, self._in_lfs(path, data, len(data))) for path, data in files.items()}
             repository.objects.update({blob.sha256: blob.data for blob in added.values() if blob.lfs})
-            return repository.add(name, present.files | added, "Put files", "", repository.owner).oid
+            return repository.add(name, repository.commits[start].files | added, "Put files", "", repository.owner).oid
 
     def files(self, key: str, revision: str = "main") -> dict[str, bytes]:
         """Content of all files at a revision; the Hub's own `.gitattributes` is one of them."""
@@ -360,52 +118,21 @@ class HubServer:
         """History of a revision, newest first; the last one made the repository."""
         return self.repositories[key].commit(revision).history()
 
-    def inject(
-        self,
-        method: str,
-        path: str,
-        fault: int | Damage,
-        times: int = 1,
-        after: int = 0,
-        message: str = "",
-        headers: Mapping[str, str] = {},
-    ) -> Fault:
-        """Make requests of this method fail whose path, with its query, contains a match of the pattern `path`.
-
-        A number is a status to answer with; nothing else happens then. `drop` does all that was asked for and closes
-        the connection without an answer. The others damage the request's body where it has one and else the
-        response's: `cut` closes the connection in the middle of it, `short` loses its second half, `corrupt` turns
-        all its bits around. The fault strikes `times` times, from the match number `after` on.
-        """
-        self.faults.append(Fault(method, re.compile(path), fault, times, after, message, dict(headers)))
-        return self.faults[-1]
-
-    def handle(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """Answer one request."""
-        url = urlsplit(target)
-        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        try:
-            scheme, _, token = headers.get("Authorization", "").partition(" ")
-            if scheme and token not in self.tokens:
-                raise HubError(401, "Invalid credentials in Authorization header")
-            user, role = self.tokens.get(token, (None, None))
-            request = Request(url.path, query, headers, body, user, role)
-            for known, pattern, function in ROUTES:
-                found = pattern.fullmatch(url.path)
-                if found and known == method.replace("HEAD", "GET"):
-                    with self._lock:
-                        return function(self, request, **{k: unquote(v or "") for k, v in found.groupdict().items()})
-            raise HubError(404, "Sorry, we can't find the page you are looking for.")
-        except HubError as error:
-            return error.response()
+    def authenticated(self, request: Request) -> Request:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if not scheme:
+            return request
+        if token not in self.tokens:
+            raise HttpError(401, "Invalid credentials in Authorization header")
+        user, role = self.tokens[token]
+        return replace(request, user=user, role=role)
 
     # Repositories and who may do what with them.
 
     def _create(self, key: str, author: str) -> Repository:
         repository = self.repositories[key] = Repository(key)
-        repository.add(
-            "refs/heads/main", {".gitattributes": Blob(GIT_ATTRIBUTES.encode())}, "initial commit", "", author
-        )
+        files = {".gitattributes": Blob(GIT_ATTRIBUTES.encode())}
+        repository.add("refs/heads/main", files, "initial commit", "", author)
         return repository
 
     def _repository(self, request: Request, type: str = "models", id: str = "", key: str = "") -> Repository:
@@ -413,17 +140,29 @@ class HubServer:
         repository = self.repositories.get(key or (id if type == "models" else f"{type}/{id}"))
         if repository is None or (repository.private and request.user != repository.owner):
             if request.user is None:
-                raise HubError(401, "Invalid username or password.", "RepoNotFound")
-            raise HubError(404, "Repository not found", "RepoNotFound")
+                raise HttpError(401, "Invalid username or password.", "RepoNotFound")
+            raise HttpError(404, "Repository not found", "RepoNotFound")
         return repository
+
+    def _commit(self, repository: Repository, revision: str) -> Commit:
+        try:
+            return repository.commit(revision)
+        except KeyError as error:
+            raise HttpError(404, f"Invalid rev id: {revision}", "RevisionNotFound") from error
 
     def _writable(self, request: Request, owner: str, pull_request: bool = False) -> None:
         if request.user is None:
-            raise HubError(401, "Invalid username or password.")
+            raise HttpError(401, "Invalid username or password.")
         if request.role != "write":
-            raise HubError(403, "Forbidden: you must use a write token to upload to a repository.")
+            raise HttpError(403, "Forbidden: you must use a write token to upload to a repository.")
         if request.user != owner and not pull_request:
-            raise HubError(403, f'Forbidden: you don\'t have the rights to write under the namespace "{owner}"')
+            raise HttpError(403, f'Forbidden: you don\'t have the rights to write under the namespace "{owner}"')
+
+    def _admit(self, request: Request, repository: Repository) -> None:
+        """Keep all but the owner from the files of a gated repository."""
+        if repository.gated and request.user != repository.owner:
+            message = f"Access to model {repository.key} is restricted. You must have access to it."
+            raise HttpError(403 if request.user else 401, message, "GatedRepo")
 
     def _in_lfs(self, path: str, sample: bytes, size: int) -> bool:
         patterns = [line.split()[0] for line in GIT_ATTRIBUTES.splitlines()]
@@ -433,7 +172,7 @@ class HubServer:
     @route("GET", "/api/whoami-v2")
     def _whoami(self, request: Request) -> Response:
         if request.user is None:
-            raise HubError(401, "Invalid username or password.")
+            raise HttpError(401, "Invalid username or password.")
         token = {"type": "access_token", "accessToken": {"displayName": "test", "role": request.role}}
         return answer({"type": "user", "name": request.user, "fullname": request.user, "orgs": [], "auth": token})
 
@@ -443,13 +182,13 @@ class HubServer:
         owner, name, kind = asked.get("organization") or request.user, asked.get("name"), asked.get("type", "model")
         self._writable(request, owner or "")
         if not isinstance(name, str) or not re.fullmatch(r"(?!.*(--|\.\.))[\w][\w.-]{0,95}(?<![.-])", name):
-            raise HubError(400, f"Invalid repository name: {name!r}")
+            raise HttpError(400, f"Invalid repository name: {name!r}")
         key = f"{owner}/{name}" if kind == "model" else f"{kind}s/{owner}/{name}"
         if key in self.repositories:
-            raise HubError(409, f"You already created this {kind} repo", url=f"{self.url}/{key}")
-        self._create(key, request.user or "").private = asked.get("visibility") == "private" or bool(
-            asked.get("private")
-        )
+            raise HttpError(409, f"You already created this {kind} repo", url=f"{self.url}/{key}")
+        created = self._create(key, request.user or "")
+        # Older clients have only the second.
+        created.private = asked.get("visibility") == "private" or bool(asked.get("private"))
         return answer({"url": f"{self.url}/{key}", "name": f"{owner}/{name}", "id": key})
 
     @route("DELETE", "/api/repos/delete")
@@ -464,7 +203,7 @@ class HubServer:
     @route("GET", REPOSITORY + "(?:/revision/(?P<revision>[^/]+))?")
     def _info(self, request: Request, type: str, id: str, revision: str) -> Response:
         repository = self._repository(request, type, id)
-        commit = repository.commit(revision or "main")
+        commit = self._commit(repository, revision or "main")
         card = card_data(commit.files["README.md"].data) if "README.md" in commit.files else None
         siblings: list[dict[str, Any]] = [{"rfilename": path} for path in sorted(commit.files)]
         for sibling in siblings if request.query.get("blobs") == "true" else []:
@@ -489,6 +228,14 @@ class HubServer:
             **{name: card[name] for name in ("library_name", "pipeline_tag", "model-index") if card and name in card},
         }
         return answer(described | ({"cardData": card} if card else {}))
+
+    @route("GET", REPOSITORY + "/auth-check(?P<write>/write)?")
+    def _check_access(self, request: Request, type: str, id: str, write: str) -> Response:
+        repository = self._repository(request, type, id)
+        if write:
+            self._writable(request, repository.owner)
+        self._admit(request, repository)
+        return answer({})
 
     @route("POST", "/api/validate-yaml")
     def _validate_card(self, request: Request) -> Response:
@@ -523,10 +270,10 @@ class HubServer:
 
     @route("GET", REPOSITORY + "/tree/(?P<revision>[^/]+)(?:/(?P<folder>.+))?")
     def _tree(self, request: Request, type: str, id: str, revision: str, folder: str) -> Response:
-        commit = self._repository(request, type, id).commit(revision)
+        commit = self._commit(self._repository(request, type, id), revision)
         entries = self._entries(commit, request.query.get("expand", "").lower() == "true")
         if folder and entries.get(folder, {}).get("type") != "directory":
-            raise HubError(404, f"{folder} does not exist on {revision}", "EntryNotFound")
+            raise HttpError(404, f"{folder} does not exist on {revision}", "EntryNotFound")
         prefix = f"{folder}/" if folder else ""
         recursive = request.query.get("recursive", "").lower() in ("true", "1")
         below = {path: path[len(prefix) :] for path in entries if path.startswith(prefix)}
@@ -535,13 +282,13 @@ class HubServer:
     @route("POST", REPOSITORY + "/paths-info/(?P<revision>[^/]+)")
     def _paths_info(self, request: Request, type: str, id: str, revision: str) -> Response:
         form = parse_qs(request.body.decode())
-        commit = self._repository(request, type, id).commit(revision)
+        commit = self._commit(self._repository(request, type, id), revision)
         entries = self._entries(commit, form.get("expand", [""])[0].lower() == "true")
         return answer([entries[path] for path in form.get("paths", []) if path in entries])
 
     @route("GET", REPOSITORY + "/commits/(?P<revision>[^/]+)")
     def _commits(self, request: Request, type: str, id: str, revision: str) -> Response:
-        history = self._repository(request, type, id).commit(revision).history()
+        history = self._commit(self._repository(request, type, id), revision).history()
         return self._page(request, [{**commit.as_json(), "authors": [{"user": commit.author}]} for commit in history])
 
     @route("GET", REPOSITORY + "/refs")
@@ -571,22 +318,22 @@ class HubServer:
         start = asked.get("startingPoint", "main") if kind == "branch" else name
         reference = f"refs/heads/{name}" if kind == "branch" else f"refs/tags/{asked.get('tag')}"
         if reference in repository.references:
-            raise HubError(409, f"Reference {reference} already exists")
-        repository.references[reference] = repository.commit(start).oid
+            raise HttpError(409, f"Reference {reference} already exists")
+        repository.references[reference] = self._commit(repository, start).oid
         return answer({})
 
     @route("GET", WEB_REPOSITORY + "/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
     def _resolve(self, request: Request, key: str, revision: str, path: str) -> Response:
         repository = self._repository(request, key=key)
-        commit = repository.commit(revision)
+        commit = self._commit(repository, revision)
         headers = {"X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
         if repository.gated and request.user != repository.owner:
             message = (
                 f"Access to model {key} is restricted. You must have access to it and be authenticated to access it."
             )
-            raise HubError(403 if request.user else 401, message, "GatedRepo", headers)
+            raise HttpError(403 if request.user else 401, message, "GatedRepo", headers)
         if path not in commit.files:
-            raise HubError(404, "Entry not found", "EntryNotFound", headers)
+            raise HttpError(404, "Entry not found", "EntryNotFound", headers)
         blob = commit.files[path]
         headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(path)}"
         if not blob.lfs:
@@ -604,7 +351,7 @@ class HubServer:
         start = len(data) - (last or 0) if first is None else first
         end = len(data) if first is None or last is None else min(last + 1, len(data))
         if start >= end:
-            raise HubError(416, "Range not satisfiable", headers={"Content-Range": f"bytes */{len(data)}"})
+            raise HttpError(416, "Range not satisfiable", headers={"Content-Range": f"bytes */{len(data)}"})
         return Response(206, data[start:end], {**headers, "Content-Range": f"bytes {start}-{end - 1}/{len(data)}"})
 
     # Large files: announced to the Hub, sent to the storage, named in a commit.
@@ -639,26 +386,29 @@ class HubServer:
     def _lfs_verify(self, request: Request, key: str) -> Response:
         repository, asked = self._repository(request, key=key), request.json()
         if len(repository.objects.get(asked.get("oid", ""), b"")) != asked.get("size"):
-            raise HubError(404, "The object is not there, or is of another size")
+            raise HttpError(404, "The object is not there, or is of another size")
         return answer({})
 
     def _stored(self, request: Request, key: str) -> Repository:
         if request.query.get("signature") != self._signature or key not in self.repositories:
-            raise HubError(403, "SignatureDoesNotMatch")
+            raise HttpError(403, "SignatureDoesNotMatch")
         if request.user is not None:
-            raise HubError(400, "Only one auth mechanism allowed: the token is for the Hub alone")
+            raise HttpError(400, "Only one auth mechanism allowed: the token is for the Hub alone")
         return self.repositories[key]
 
     def _store(self, repository: Repository, oid: str, data: bytes) -> None:
         if oid not in repository.expected:
-            raise HubError(403, "AccessDenied: no batch has announced this object")
+            raise HttpError(403, "AccessDenied: no batch has announced this object")
         if (hashlib.sha256(data).hexdigest(), len(data)) != (oid, repository.expected[oid]):
-            raise HubError(400, "BadDigest: the content is not what was announced")
+            raise HttpError(400, "BadDigest: the content is not what was announced")
         repository.objects[oid] = data
 
     @route("GET", "/objects/(?P<key>.+)/(?P<oid>[0-9a-f]{64})")
     def _object(self, request: Request, key: str, oid: str) -> Response:
-        return self._download(request, self._stored(request, key).objects[oid], {"ETag": f'"{oid}"'})
+        repository = self._stored(request, key)
+        if oid not in repository.objects:
+            raise HttpError(404, "NoSuchKey")
+        return self._download(request, repository.objects[oid], {"ETag": f'"{oid}"'})
 
     @route("PUT", "/objects/(?P<key>.+)/(?P<oid>[0-9a-f]{64})(?:/(?P<part>[0-9]+))?")
     def _upload(self, request: Request, key: str, oid: str, part: str) -> Response:
@@ -676,7 +426,7 @@ class HubServer:
         for asked in request.json().get("parts", []):
             part = parts.get(asked["partNumber"])
             if part is None or asked["etag"].strip('"') != hashlib.md5(part).hexdigest():
-                raise HubError(400, f"InvalidPart: {asked['partNumber']}")
+                raise HttpError(400, f"InvalidPart: {asked['partNumber']}")
         self._store(repository, oid, b"".join(parts[number] for number in sorted(parts)))
         return answer({})
 
@@ -686,7 +436,7 @@ class HubServer:
     def _preupload(self, request: Request, type: str, id: str, revision: str) -> Response:
         repository = self._repository(request, type, id)
         self._writable(request, repository.owner, "create_pr" in request.query or revision.startswith("refs/pr/"))
-        present = repository.commit(revision).files
+        present = self._commit(repository, revision).files
         listed = []
         for asked in request.json().get("files", []):
             path = asked["path"]
@@ -696,30 +446,30 @@ class HubServer:
         return answer({"files": listed})
 
     @route("POST", REPOSITORY + "/commit/(?P<revision>[^/]+)")
-    def _commit(self, request: Request, type: str, id: str, revision: str) -> Response:
+    def _push(self, request: Request, type: str, id: str, revision: str) -> Response:
         repository = self._repository(request, type, id)
         new = "create_pr" in request.query
         self._writable(request, repository.owner, new or revision.startswith("refs/pr/"))
-        base = repository.commit(revision)
+        base = self._commit(repository, revision)
         reference = repository.reference(revision)
         if reference is None or reference.startswith("refs/tags/"):
-            raise HubError(400, f"{revision} is neither a branch nor a pull request")
+            raise HttpError(400, f"{revision} is neither a branch nor a pull request")
         try:
             lines = [json.loads(line) for line in request.body.splitlines()]
             header = lines[0]["value"]
             if lines[0]["key"] != "header" or not header["summary"]:
-                raise HubError(400, "The first line must be a header with a summary")
+                raise HttpError(400, "The first line must be a header with a summary")
             if header.get("parentCommit") not in (None, base.oid):
-                raise HubError(412, "A commit has happened since. Please refresh and try again.")
+                raise HttpError(412, "A commit has happened since. Please refresh and try again.")
             files = dict(base.files)
             for line in lines[1:]:
                 self._apply(repository, files, line["key"], line["value"])
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise HubError(400, f"Malformed commit: {error!r}") from error
+            raise HttpError(400, f"Malformed commit: {error!r}") from error
         if "README.md" in files and files["README.md"] != base.files.get("README.md"):
             errors, _ = check_card(files["README.md"].data.decode(errors="replace"))
             if errors:
-                raise HubError(400, "\n".join(["Your push was rejected: invalid metadata in README.md", *errors]))
+                raise HttpError(400, "\n".join(["Your push was rejected: invalid metadata in README.md", *errors]))
         if new:
             number = 1 + sum(name.startswith("refs/pr/") for name in repository.references)
             reference = f"refs/pr/{number}"
@@ -738,16 +488,16 @@ class HubServer:
             try:
                 data = base64.b64decode(value["content"], validate=True)
             except binascii.Error as error:
-                raise HubError(400, f"{path}: invalid base64") from error
+                raise HttpError(400, f"{path}: invalid base64") from error
             if len(data) > LARGEST_REGULAR_FILE:
-                raise HubError(400, f"Your push was rejected because {path} is larger than 10 MiB and not in LFS")
+                raise HttpError(400, f"Your push was rejected because {path} is larger than 10 MiB and not in LFS")
             files[path] = Blob(data)
         elif operation == "lfsFile":
             check_path(path, others)
             stored = repository.objects.get(value["oid"])
             if stored is None or len(stored) != value.get("size", len(stored)):
                 message = "Your push was rejected because an LFS pointer pointed to a file that does not exist"
-                raise HubError(400, f"{message}: {path}")
+                raise HttpError(400, f"{message}: {path}")
             files[path] = Blob(stored, lfs=True)
         elif operation in ("deletedFile", "deletedFolder"):
             prefix = path.rstrip("/") + "/"
@@ -755,78 +505,8 @@ class HubServer:
                 name for name in files if name == path or (operation == "deletedFolder" and name.startswith(prefix))
             ]
             if not gone:
-                raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
+                raise HttpError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
             for name in gone:
                 del files[name]
         else:
-            raise HubError(400, f"Unknown operation: {operation}")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """HTTP between the sockets and `HubServer.handle`, with its faults."""
-
-    hub: ClassVar[HubServer]
-    protocol_version = "HTTP/1.1"
-    # Headers and body leave in two writes, the second of which must not wait for the first one's acknowledgement.
-    disable_nagle_algorithm = True
-
-    def _serve(self) -> None:
-        with self.hub._lock:
-            struck = next((fault for fault in self.hub.faults if fault.strikes(self.command, self.path)), None)
-        fault = struck.fault if struck else None
-        size = int(self.headers.get("Content-Length", 0))
-        has_body = size > 0 or self.headers.get("Transfer-Encoding") == "chunked"
-        if has_body and fault == "cut":
-            return self._close(len(self.rfile.read(size // 2)))
-        body = self.rfile.read(size) if size else b"".join(self._chunks()) if has_body else b""
-        received = len(body)
-        if struck and isinstance(fault, int):
-            error = HubError(fault, struck.message or "Injected fault", headers=struck.headers)
-            return self._send(error.response(), received)
-        if has_body:
-            body = _damaged(body, fault)
-        response = self.hub.handle(self.command, self.path, self.headers, body)
-        if fault == "drop" or (fault == "cut" and self.command == "HEAD"):
-            return self._close(received)
-        if has_body or fault is None:
-            return self._send(response, received)
-        if fault != "cut":
-            return self._send(response._replace(body=_damaged(response.body, fault)), received)
-        self.close_connection = True
-        return self._send(response, received, len(response.body) // 2)
-
-    def _close(self, received: int) -> None:
-        self._record(0, received)
-        self.close_connection = True
-
-    def _record(self, status: int, received: int) -> None:
-        with self.hub._lock:
-            self.hub.requests.append(Record(self.command, self.path, status, received))
-
-    def _send(self, response: Response, received: int, sent: int | None = None) -> None:
-        # Before the answer, as the client may be done and the records be read as soon as it has come.
-        self._record(response.status, received)
-        self.send_response(response.status)
-        for name, value in response.headers.items():
-            self.send_header(name, value.replace("\n", " "))
-        self.send_header("Content-Length", str(len(response.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.body[:sent])
-
-    def _chunks(self) -> Iterable[bytes]:
-        while size := int(self.rfile.readline(), 16):
-            yield self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
-
-
-def _damaged(data: bytes, fault: Damage | int | None) -> bytes:
-    if fault == "short":
-        return data[: len(data) // 2]
-    return bytes(byte ^ 0xFF for byte in data) if fault == "corrupt" else data
+            raise HttpError(400, f"Unknown operation: {operation}")
