@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import subprocess
 import sys
@@ -35,6 +36,12 @@ TOKENS = {"hf_alice": ("alice", "write"), "hf_reader": ("alice", "read"), "hf_bo
 REPO = "alice/model"
 CARD = b"---\nlicense: mit\nlanguage: [en, de]\n---\n# A model\n"
 WEIGHTS = bytes(range(256)) * 40
+RESULT = """\
+model-index:
+- name: m
+  results:
+  - {{task: {{type: translation}}, dataset: {{name: WMT, type: wmt14}}, metrics: {}}}
+"""
 FILES = {"README.md": CARD, "config.json": b"{}", "model.safetensors": WEIGHTS, "onnx/notes.txt": b"notes"}
 
 
@@ -109,6 +116,7 @@ def test_a_pushed_folder_can_be_listed_and_loaded(hub: HubServer, api: HfApi, tm
     everything = {".gitattributes", *FILES}
     assert hub.files(REPO).keys() == everything
     tree = {entry.path: entry for entry in api.list_repo_tree(REPO, recursive=True, expand=True)}
+    assert methods(hub, "/tree/main") == [("GET", 200)] * 3
     assert tree.keys() == {*everything, "onnx"}
     assert tree["config.json"].blob_id == git_oid("blob", b"{}")
     assert tree["model.safetensors"].lfs.size == len(WEIGHTS)
@@ -122,6 +130,7 @@ def test_a_pushed_folder_can_be_listed_and_loaded(hub: HubServer, api: HfApi, tm
     assert {file.rfilename: file.size for file in info.siblings}["onnx/notes.txt"] == 5
     history = api.list_repo_commits(REPO)
     assert [commit.commit_id for commit in history] == [commit.oid for commit in hub.commits(REPO)]
+    assert history[0].created_at > history[1].created_at
     assert (len(history), history[0].authors, history[-1].title) == (2, ["alice"], "initial commit")
 
     assert snapshot(api) == hub.files(REPO)
@@ -195,8 +204,9 @@ def test_branches_tags_and_pull_requests(hub: HubServer, api: HfApi, client: Cal
     assert {branch.ref for branch in refs.branches} == {"refs/heads/main", "refs/heads/dev/x", "refs/heads/new"}
     assert [tag.ref for tag in refs.tags] == ["refs/tags/v1"]
     assert [request.target_commit for request in refs.pull_requests] == [proposed.oid]
-    with pytest.raises(RevisionNotFoundError):
-        api.model_info(REPO, revision="absent")
+    for unknown in ("absent", main[:6]):
+        with pytest.raises(RevisionNotFoundError):
+            api.model_info(REPO, revision=unknown)
 
 
 def test_a_commit_is_refused_as_a_whole(hub: HubServer, api: HfApi) -> None:
@@ -273,6 +283,18 @@ def test_the_storage_wants_a_signature_and_no_token(hub: HubServer, api: HfApi) 
     assert get(location, headers={"Range": f"bytes={len(WEIGHTS)}-"}).status_code == 416
 
 
+def test_connections_are_kept_until_the_server_ends() -> None:
+    with HubServer(TOKENS) as hub:
+        connection = http.client.HTTPConnection("127.0.0.1", hub.port)
+        for path, body in (("/api/validate-yaml", [b'{"content": ', b'"---"}']), ("/api/repos/create", b"no JSON")):
+            connection.request("POST", path, body, {"Authorization": "Bearer hf_alice"}, encode_chunked=True)
+            connection.getresponse().read()
+        assert hub.requests == [("POST", "/api/validate-yaml", 200, 18), ("POST", "/api/repos/create", 400, 7)]
+        assert connection.sock is not None
+    assert connection.sock.recv(1) == b""
+    connection.close()
+
+
 def test_large_objects_come_in_parts(hub: HubServer, api: HfApi) -> None:
     hub.part_size = 4000
     api.create_repo(REPO)
@@ -295,6 +317,10 @@ def test_large_objects_come_in_parts(hub: HubServer, api: HfApi) -> None:
         ("license: [mit", "invalid"),
         ("model-index:\n- name: m\n  results: []", None),
         ("model-index:\n- name: m\n  results:\n  - task: {type: translation}", "metrics"),
+        (RESULT.format("[{type: bleu, value: 1.0}]"), None),
+        (RESULT.format("[{type: bleu}]"), "metrics.0..value"),
+        (RESULT.format("[]").replace("type: translation", "name: translation"), "task.type"),
+        (RESULT.format("[]").replace("name: WMT", "config: WMT"), "dataset.name"),
         ("model-index:\n- results: []", "name"),
         ("model-index: {name: m}", "array"),
     ],
@@ -389,6 +415,10 @@ def test_the_client_gives_up_after_six_attempts(hub: HubServer, api: HfApi, wait
     hub.inject("PUT", "/objects/", 429, headers={"Retry-After": "30"})
     push(api)
     assert waits[5:] == [31]
+    hub.inject("POST", "/commit/", 403, after=1)
+    push(api, {"config.json": b"1"})
+    with pytest.raises(HfHubHTTPError, match="403"):
+        push(api, {"config.json": b"2"})
 
 
 @pytest.mark.parametrize(
