@@ -285,7 +285,7 @@ def test_the_storage_wants_a_signature_and_no_token(hub: HubServer, api: HfApi) 
 
 def test_connections_are_kept_until_the_server_ends() -> None:
     with HubServer(TOKENS) as hub:
-        connection = http.client.HTTPConnection("127.0.0.1", hub.port)
+        connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)
         for path, body in (("/api/validate-yaml", [b'{"content": ', b'"---"}']), ("/api/repos/create", b"no JSON")):
             connection.request("POST", path, body, {"Authorization": "Bearer hf_alice"}, encode_chunked=True)
             connection.getresponse().read()
