@@ -1,4 +1,4 @@
-"""Benchmarks, all sides of each in one run: `python scripts/benchmark.py train | decode | memory --help`."""
+"""Benchmarks, all sides of each in one run: `python scripts/benchmark.py BENCHMARK --help`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -38,7 +38,7 @@ from vaswani_transformer.training_arguments import (
     TranslationTrainingArguments,
     parse_training_arguments,
 )
-from vaswani_transformer.translation import load_model
+from vaswani_transformer.translation import load_model, load_pipeline, local_folder, translate
 from workload import Workload
 
 RECIPE = Path(__file__).parent / "recipes" / "tatoeba-en-de.yaml"
@@ -273,6 +273,38 @@ def memory(options: argparse.Namespace) -> dict:
     return {**asdict(workload), "rows": rows}
 
 
+def pipeline(options: argparse.Namespace) -> dict:
+    """Sentences a second of `pipeline("translation")` against the command's `translate`, of one model, in turns."""
+    corpus = load_corpus(options.test_file)
+    sources = list(sentences(corpus.select(range(min(options.sentences, len(corpus)))), "en"))
+    command = load_pipeline(options.model)
+    public = transformers.pipeline("translation", model=str(local_folder(options.model)))
+
+    def texts(records: Iterable[Any]) -> list[str]:
+        # A list gives records, a stream a list of one for each text.
+        return [(record[0] if isinstance(record, list) else record)["translation_text"] for record in records]
+
+    sides = {
+        "translate": lambda: list(translate(command, sources)),
+        "a list": lambda: texts(public(sources)),
+        "a list, batch_size=32": lambda: texts(public(sources, batch_size=32)),
+        "a generator, batch_size=32": lambda: texts(public(iter(sources), batch_size=32)),
+    }
+    seconds, translations = time_in_turns(sides, options.rounds)
+    reference = statistics.median(seconds["translate"])
+    print(f"{options.model}; {len(sources):,} sentences of {', '.join(options.test_file)}, beam 4")
+    print(f"{'':28}{'sentences/s':>12}{'(min to max)':>20}{'ratio':>7}{'as translate':>14}")
+    rows = {}
+    for name in sides:
+        speed = rates([len(sources)] * options.rounds, seconds[name])
+        ratio = reference / statistics.median(seconds[name])
+        same = sum(map(str.__eq__, translations[name][-1], translations["translate"][-1])) / len(sources)
+        rows[name] = {"sentences_per_second": speed, "ratio": ratio, "translated_as_by_translate": same}
+        spread = f"({speed['min']:,.1f} to {speed['max']:,.1f})"
+        print(f"{name:28}{speed['median']:12,.1f}{spread:>20}{ratio:7.2f}{same:14.1%}")
+    return {"model": options.model, "test_file": options.test_file, "sentences": len(sources), "rows": rows}
+
+
 def workload_options(options: argparse.Namespace) -> dict[str, Any]:
     """Those fields of [`Workload`] that were given."""
     return {option.name: getattr(options, option.name) for option in fields(Workload) if option.name in options}
@@ -286,7 +318,7 @@ def positive(text: str) -> int:
 
 
 def create_parser() -> ArgumentParser:
-    """The parser of the three benchmarks."""
+    """The parser of the benchmarks."""
     parser = ArgumentParser(prog="benchmark.py", description=__doc__)
     benchmarks = parser.add_subparsers(required=True, metavar="BENCHMARK")
 
@@ -304,7 +336,13 @@ def create_parser() -> ArgumentParser:
     peaks = benchmarks.add_parser("memory", help="memory of decoding above the weights, with a beam and without")
     peaks.set_defaults(run=memory)
 
-    for benchmark, rounds in ((training, 7), (decoding, 5)):
+    lists = benchmarks.add_parser("pipeline", help='speed of pipeline("translation") against the command translate')
+    lists.add_argument("--model", default="tatoeba-en-de", help="a run folder or a checkpoint that ships")
+    lists.add_argument("--test-file", nargs="+", required=True, help="a table of pairs, or a source and a target")
+    lists.add_argument("--sentences", type=positive, default=1000, help="how many of them to translate")
+    lists.set_defaults(run=pipeline)
+
+    for benchmark, rounds in ((training, 7), (decoding, 5), (lists, 5)):
         benchmark.add_argument("--rounds", type=positive, default=rounds, help="turns that count")
     for benchmark, defaults in ((decoding, Workload()), (peaks, MEMORY_WORKLOAD)):
         for option in fields(Workload):
@@ -316,7 +354,7 @@ def create_parser() -> ArgumentParser:
                 default=argparse.SUPPRESS,  # `decode` must know which were given
                 help=f"{option.metadata['help']} (default: {getattr(defaults, option.name)})",
             )
-    for benchmark in (training, decoding, peaks):
+    for benchmark in (training, decoding, peaks, lists):
         benchmark.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     return parser
 

@@ -295,3 +295,26 @@ def test_memory_that_cannot_be_measured_is_told_in_one_line(
     assert "cannot be measured here" in capsys.readouterr().err
     assert benchmark.main(["decode", *MINUSCULE, "--rounds", "1"]) == 0
     assert {figures[-1] for figures in rows_of(capsys.readouterr().out).values()} == {"-"}
+
+
+def test_the_pipeline_against_translate(
+    corpus_files: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "pipeline.json"
+    flags = [
+        "--test-file",
+        str(corpus_files["validation"]),
+        "--sentences",
+        "3",
+        "--rounds",
+        "1",
+        "--json",
+        str(record),
+    ]
+    assert benchmark.main(["pipeline", *flags]) == 0
+    figures = json.loads(record.read_text())
+    assert figures["sentences"] == 3
+    assert list(figures["rows"]) == ["translate", "a list", "a list, batch_size=32", "a generator, batch_size=32"]
+    assert figures["rows"]["translate"]["ratio"] == 1
+    assert {row["translated_as_by_translate"] for row in figures["rows"].values()} == {1}
+    assert len(capfd.readouterr().out.splitlines()) == 2 + 4

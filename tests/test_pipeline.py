@@ -6,18 +6,22 @@ import builtins
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas
 import pytest
 import torch
 import transformers
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipelines
+from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import TranslationPipeline
-from vaswani_transformer.pipeline_vaswani import batches, sentence_spans
+from vaswani_transformer.pipeline_vaswani import WORD, batches, find_words, language_code, put_together, sentence_spans
 from vaswani_transformer.translation import PRETRAINED
 from vaswani_transformer.translation_task import register_translation_task
 
@@ -221,6 +225,37 @@ def test_truncation_cuts_to_what_the_model_knows(
     assert ids[-1] == translator.model.config.eos_token_id
 
 
+def test_other_iterables_are_streams(translator: TranslationPipeline) -> None:
+    class Endless(IterableDataset):
+        def __len__(self) -> int:
+            return 10**9
+
+        def __iter__(self) -> Iterator[str]:
+            while True:
+                yield from TEXTS
+
+    single = [translator(text, **GREEDY) for text in TEXTS]
+    assert list(islice(translator(Endless(), batch_size=2, **GREEDY), 4)) == single
+    assert list(translator(dict.fromkeys(TEXTS).keys(), **GREEDY)) == single
+    assert list(translator(pandas.Series(TEXTS, index=[7, 5, 3, 1]), **GREEDY)) == single
+    column = KeyDataset(datasets.Dataset.from_dict({"en": TEXTS}), "en")
+    assert list(translator(column, num_workers=2, **GREEDY)) == single
+
+
+def test_the_limit_of_our_models_holds_inside_a_wrapper(translator: TranslationPipeline) -> None:
+    peft = pytest.importorskip("peft")
+    model = AutoModelForSeq2SeqLM.from_pretrained(translator.model.name_or_path)
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", task_type="SEQ_2_SEQ_LM"))
+    settings = {"return_tensors": True, "min_new_tokens": 500}
+    found = TranslationPipeline(wrapped, tokenizer=translator.tokenizer)("Tom.", **settings)
+    assert len(found[0]["translation_token_ids"]) == len(translator("Tom.", **settings)[0]["translation_token_ids"])
+
+
+def test_a_dictionary_from_generate(translator: TranslationPipeline) -> None:
+    found = translator(TEXTS, return_dict_in_generate=True, output_scores=True, **GREEDY)
+    assert found == translator(TEXTS, **GREEDY)
+
+
 @pytest.mark.parametrize("wrong", [3, None, b"Tom.", {"text": "Tom."}, ["Tom.", 3], [["Tom."]], [None]])
 def test_what_is_no_text_is_refused(translator: TranslationPipeline, wrong: Any) -> None:
     with pytest.raises(ValueError, match="expected a text or a list of texts to translate, got"):
@@ -265,6 +300,8 @@ def test_sentences_and_what_is_between_them() -> None:
     assert sentences(german, "de") == ["Das war am 3. Oktober.", "Gut."]
     assert sentences(german, "en") != sentences(german, "de")
     assert sentences("你好。我很好！", "zh") == ["你好。", "我很好！"]
+    # Blanks of other widths make sentencex 1.0.32 panic.
+    assert sentences("Take vitamin A\u00a0. Tom\u3000is here.", "en")[-1].endswith("here.")
     for nothing in ("", " \n\n ", "\u2028"):
         assert sentences(nothing, "en") == []
 
@@ -297,6 +334,25 @@ def test_the_rules_of_the_source_language(translator: TranslationPipeline, monke
     translator("Gut.", split_sentences=True, src_lang="fr", tgt_lang="en", **GREEDY)
     translator("Gut.", split_sentences="nl", src_lang="fr", tgt_lang="en", **GREEDY)
     assert asked == ["de", "en", "fr", "nl"]
+
+
+def test_codes_of_languages(translator: TranslationPipeline, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("sentencex")
+    assert [language_code(code) for code in ("de", "de_DE", "zh-CN")] == ["de", "de", "zh"]
+    assert not caplog.text
+    assert language_code("deu_Latn") == "deu"
+    assert 'unless there are rules for "deu", those for English hold' in caplog.text
+
+
+def test_sentences_of_a_script_without_blanks() -> None:
+    def together(translations: list[str]) -> str:
+        text = "你好。我来了。"
+        records = [{"translation_text": translation} for translation in translations]
+        return put_together(text, sentence_spans(text, "zh"), records, with_alignments=False)["translation_text"]
+
+    pytest.importorskip("sentencex")
+    assert together(["Hello.", "I came."]) == "Hello. I came."
+    assert together(["こんにちは。", "来た。"]) == "こんにちは。来た。"
 
 
 def test_what_does_not_go_with_sentences(translator: TranslationPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +415,38 @@ def test_words_are_aligned_with_their_sources(german: TranslationPipeline) -> No
                 right += links[word["target"]] == word["source"]
     assert total > 20
     assert right / total > 0.85
+
+
+def test_threads_share_a_pipeline(german: TranslationPipeline) -> None:
+    texts = list(ALIGNED)[:2]
+    plain, aligned = german(texts), german(texts, return_alignments=True)
+    before = german.model.config._attn_implementation
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda job: german(texts, return_alignments=job % 2 == 1), range(8)))
+    assert found == [plain, aligned] * 4
+    assert german.model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Tom's old-fashioned 3,5 €", ["Tom's", "old-fashioned", "3", ",", "5", "€"]),
+        ("我来了。", ["我", "来", "了", "。"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("cafe\u0301 au lait", ["cafe\u0301", "au", "lait"]),
+    ],
+)
+def test_what_a_word_is(text: str, words: list[str]) -> None:
+    assert WORD.findall(text) == words
+
+
+def test_words_that_the_tokenizer_changes_are_left_out(german: TranslationPipeline) -> None:
+    text = "It is  12:30, said cafe\u0301 Tom to the house of Tom."  # NFC makes one character of é
+    ids = german.tokenizer(text)["input_ids"]
+    words = find_words(german.tokenizer, ids, text)
+    expected = ["It", "is", "12", ":", "30", ",", "said", "Tom", "to", "the", "house", "of", "Tom", "."]
+    assert [text[word.start : word.end] for word in words] == [word.text for word in words] == expected
+    assert [german.tokenizer.decode([ids[i] for i in word.tokens]).strip() for word in words] == expected
 
 
 def test_alignments_of_several_translations_and_of_sentences(german: TranslationPipeline) -> None:

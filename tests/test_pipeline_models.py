@@ -33,6 +33,7 @@ from transformers import (
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 from vaswani_transformer import TranslationPipeline
+from vaswani_transformer.pipeline_vaswani import find_words
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the tokenizers of Marian and M2M100 need sentencepiece")
 
@@ -194,9 +195,45 @@ def test_what_version_4_set_where_a_model_says_nothing(marian: str) -> None:
     assert length() == 12
     with pytest.raises(ValueError, match="num_return_sequences"):
         translator("Tom.", num_return_sequences=4)
-    # A configuration of the caller's is taken as it is.
-    config = GenerationConfig(max_new_tokens=5, decoder_start_token_id=2, pad_token_id=2)
-    assert length(generation_config=config) == 6
+
+
+def test_a_generation_configuration_of_the_caller(marian: str, m2m100: str, caplog: pytest.LogCaptureFixture) -> None:
+    translator = pipeline("translation", model=marian)
+    kept = {"return_tensors": True, "min_new_tokens": 300, "forced_eos_token_id": None}
+    given = GenerationConfig(max_new_tokens=5)
+    assert len(translator("Tom.", generation_config=given, **kept)[0]["translation_token_ids"]) == 6
+    given = GenerationConfig(num_beams=1)
+    assert len(translator("Tom.", generation_config=given, **kept)[0]["translation_token_ids"]) == 1 + 256
+    assert given.max_new_tokens is None
+    assert len(translator("Tom.", generation_config=GenerationConfig(num_beams=4, num_return_sequences=4))) == 4
+    assert translator(TEXTS, generation_config=None) == translator(TEXTS)
+    multilingual = pipeline("translation_en_to_de", model=m2m100)
+    caplog.clear()
+    assert translations(multilingual(TEXTS, generation_config=GenerationConfig(num_beams=2))) == TRANSLATIONS
+    assert "deprecated" not in caplog.text
+
+
+def test_tokenizers_of_another_make(marian: str) -> None:
+    translator = pipeline("translation", model=marian)
+    translator.tokenizer.padding_side = "left"
+    assert translations(translator(TEXTS)) == TRANSLATIONS
+    translator.tokenizer.model_input_names = ["input_ids"]
+    assert translations(translator(TEXTS)) == TRANSLATIONS
+
+
+def test_version_4_did_not_clean_up(marian: str) -> None:
+    translator = pipeline("translation", model=marian)
+    translator.tokenizer.clean_up_tokenization_spaces = True
+    sequence = translator.tokenizer("Tom . Ja", add_special_tokens=False, return_tensors="pt")["input_ids"]
+    assert translator.postprocess({"sequences": sequence}) == [{"translation_text": "Tom . Ja"}]
+    cleaned = translator.postprocess({"sequences": sequence}, clean_up_tokenization_spaces=True)
+    assert cleaned == [{"translation_text": "Tom. Ja"}]
+
+
+def test_assisted_decoding_has_no_beams(marian: str, caplog: pytest.LogCaptureFixture) -> None:
+    translator = pipeline("translation", model=marian)
+    assert translations(translator(TEXTS[:1], assistant_model=translator.model)) == TRANSLATIONS[:1]
+    assert "assist" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -218,6 +255,13 @@ def test_multilingual_tokenizers(family: str, languages: tuple[str, str], reques
     assert encoded[0]["input_ids"] != encoded[1]["input_ids"]
 
 
+@pytest.mark.parametrize("family", ["m2m100", "nllb"])
+def test_a_language_that_the_tokenizer_does_not_know(family: str, request: pytest.FixtureRequest) -> None:
+    translator = pipeline("translation", model=request.getfixturevalue(family), src_lang="en", tgt_lang="xx")
+    with pytest.raises(ValueError, match="the tokenizer does not know the language"):
+        translator("Tom is here.")
+
+
 def test_a_multilingual_tokenizer_without_languages(m2m100: str) -> None:
     with pytest.raises(ValueError, match="Translation requires a `src_lang` and a `tgt_lang`"):
         pipeline("translation", model=m2m100)("Tom is here.")
@@ -236,10 +280,14 @@ def test_t5_has_its_prefix_and_settings(t5: str) -> None:
     long = {"return_tensors": True, "min_new_tokens": 100}
     assert len(translator("Yes.", **long)[0]["translation_token_ids"]) == 70
     assert len(translator("Yes.", max_new_tokens=80, **long)[0]["translation_token_ids"]) == 81
+    # Without languages the model's first pair; with others, nothing.
     plain = pipeline("translation", model=t5)
-    assert len(plain("Yes.", **long)[0]["translation_token_ids"]) == 1 + 256
-    assert translations(plain(TEXTS, src_lang="en", tgt_lang="de")) == TRANSLATIONS
-    assert plain.preprocess(TEXTS)["input_ids"] == plain.tokenizer(TEXTS)["input_ids"]
+    assert translations(plain(TEXTS)) == TRANSLATIONS
+    assert len(plain("Yes.", **long)[0]["translation_token_ids"]) == 70
+    assert len(plain("Yes.", src_lang="en", tgt_lang="de", **long)[0]["translation_token_ids"]) == 70
+    assert len(plain("Yes.", src_lang="en", tgt_lang="fr", **long)[0]["translation_token_ids"]) == 1 + 256
+    other = translator.preprocess(TEXTS, src_lang="en", tgt_lang="fr")["input_ids"]
+    assert other == plain.tokenizer(TEXTS)["input_ids"]
 
 
 @pytest.mark.parametrize("family", ["marian", "m2m100", "nllb", "mbart", "t5"])
@@ -260,10 +308,30 @@ def test_words_are_aligned_where_the_decoder_looks(family: str, request: pytest.
             assert 0 <= word["score"] <= 1
 
 
+def test_a_table_of_positions_cannot_be_left(marian: str) -> None:
+    translator = pipeline("translation", model=marian)
+    assert translator.longest_source == 300
+    with pytest.raises(ValueError, match="longer than the 300 that the model can read; split_sentences=True"):
+        translator("the window " * 200)
+    assert len(translator("the window " * 200, truncation=True, num_beams=1)) == 1
+
+
+def test_the_prefix_has_no_part_in_the_alignment(t5: str) -> None:
+    translator = pipeline("translation_en_to_de", model=t5)
+    text = "Translate to German, Yes."
+    ids = translator.preprocess([text])["input_ids"][0]
+    words = find_words(translator.tokenizer, ids, text)
+    assert [word.text for word in words] == ["Translate", "to", "German", ",", "Yes", "."]
+    tokens = translator.tokenizer.convert_ids_to_tokens(ids)
+    for word in words:
+        assert word.text in "".join(tokens[index] for index in word.tokens)
+    assert words[-2].tokens[0] > words[2].tokens[-1] > len(translator.tokenizer("translate English to German:"))
+
+
 def test_a_source_beyond_the_models_length(t5: str, caplog: pytest.LogCaptureFixture) -> None:
     translator = pipeline("translation", model=t5)
     long = "the window " * 60
-    count = len(translator.tokenizer(long)["input_ids"])
+    count = len(translator.tokenizer(f"translate English to German: {long}")["input_ids"])
     translator(long, num_beams=1, max_new_tokens=2)
     assert f"a text of {count} tokens is longer than the 60 that the model was trained on" in caplog.text
     caplog.clear()

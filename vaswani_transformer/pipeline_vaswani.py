@@ -6,30 +6,39 @@ lengths; a text sentence by sentence, where wanted; and with the alignment of it
 
 from __future__ import annotations
 
+import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
-
-from .generation_vaswani import VaswaniGenerationMixin
+from transformers.dynamic_module_utils import custom_object_save
+from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
 logger = logging.get_logger(__name__)
 
 # Batches of a stream that are read ahead, and sorted by length together.
 READ_AHEAD = 16
 TASK_WITH_LANGUAGES = re.compile(r"translation_([^_]+)_to_([^_]+)")
-# A character of a script without blanks between its words, or a word, or a sign.
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+(?:['’-]\w+)*|[^\w\s]")
+# Scripts without blanks between their words, one character of which counts as a word.
+IDEOGRAPHS = r"\u3040-\u30ff\u3400-\u9fff"
+# Accents and vowel signs that are characters of their own.
+MARKS = "".join(chr(code) for code in range(0x300, 0x20F1) if unicodedata.category(chr(code)).startswith("M"))
+WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:[^\W{IDEOGRAPHS}][{MARKS}]*)+(?:['’-](?:\w[{MARKS}]*)+)*|[^\w\s]")
 # A tokenizer without a limit has this one or more.
 NO_LIMIT = 1_000_000_000
+# Tokenizers have a current language, and models an attention implementation: a call changes them for a moment.
+CHANGING = threading.Lock()
 
 
 class TranslationPipeline(Pipeline):
@@ -37,7 +46,7 @@ class TranslationPipeline(Pipeline):
 
     Called with a text, it returns `[{"translation_text": …}]`; with a list of texts, one such dictionary for each
     (a list of them for each where `num_return_sequences` asks for several); with a generator or a data set, an
-    iterator over what each text alone would give. A text without words has an empty translation.
+    iterator over what each text alone would give. A text of white space has an empty translation.
 
     The arguments below may be given to `pipeline("translation", …)`, for all calls, or to one call.
 
@@ -47,25 +56,26 @@ class TranslationPipeline(Pipeline):
         batch_tokens: Most source positions in a batch of a list without `batch_size`, padding included.
         split_sentences: Translate a text sentence by sentence, and put the translations together with the white
             space that was around the sentences; a line break ends a sentence. The code of a language, such as
-            `"de"`, names the rules; `True` takes those of `src_lang`, English ones if there is none. Needs
-            `sentencex`.
+            `"de"`, names the rules; `True` takes those of `src_lang`, English ones if there is none or the rules for
+            it are not known. Needs `sentencex`.
         src_lang: Code of the source language, for tokenizers of several languages. `pipeline("translation_en_to_de")`
             gives both languages.
         tgt_lang: Code of the target language.
         truncation: `True` cuts a source to the longest that the model saw in training. Without it, a longer one is
-            translated as it is, with a warning.
+            translated as it is, with a warning, by a model that can.
         return_tensors: Return `translation_token_ids`, the ids that the model generated, in place of the text.
         return_alignments: Return `alignments` too, for each word of the translation the word of the source that it
             was translated from: `source` and `target`, their places in the two texts in characters
             (`source_start`, `source_end`, `target_start`, `target_end`), and the `score` from 0 to 1; see
             [`align_words`].
-        clean_up_tokenization_spaces: Handed to the tokenizer's `decode`.
+        clean_up_tokenization_spaces: Handed to the tokenizer's `decode`; `False` if not given.
+        num_workers: Without effect; texts are encoded in the calling process.
         **generate_kwargs: Any argument of `generate()`, such as `num_beams`. Where neither they nor the model say
             so, there are 4 beams and at most 256 new tokens, as in version 4.
 
     Raises:
-        ValueError: If the model is no sequence-to-sequence model, an input is no text, or arguments contradict
-            each other.
+        ValueError: If the model is no sequence-to-sequence model, an input is no text, a language is not known, a
+            source is longer than the model can read, or arguments contradict each other.
         ImportError: If `split_sentences` is wanted and `sentencex` is not installed.
     """
 
@@ -88,6 +98,12 @@ class TranslationPipeline(Pipeline):
             )
         if self.tokenizer is None:
             raise ValueError("expected a tokenizer beside the model, found none; give tokenizer=…")
+
+    def save_pretrained(self, save_directory: str, **kwargs: Any) -> None:
+        """Save the model and the tokenizer, and this code where it came with them."""
+        super().save_pretrained(save_directory, **kwargs)
+        if type(self).__module__.startswith(TRANSFORMERS_DYNAMIC_MODULE_NAME):
+            custom_object_save(self, save_directory)
 
     def _sanitize_parameters(
         self,
@@ -113,6 +129,7 @@ class TranslationPipeline(Pipeline):
         self,
         inputs: str | Sequence[str] | Iterable[str] | Dataset,
         *,
+        num_workers: int | None = None,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
         split_sentences: bool | str | None = None,
@@ -127,7 +144,9 @@ class TranslationPipeline(Pipeline):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         kept = (self._preprocess_params, self._forward_params, self._postprocess_params)
         given = self._sanitize_parameters(**kwargs)
-        settings = [{**always, **now} for always, now in zip(kept, given, strict=True)]
+        preprocess, forward, postprocess = ({**always, **now} for always, now in zip(kept, given, strict=True))
+        languages = self._languages(preprocess.get("src_lang"), preprocess.get("tgt_lang"))
+        settings = (preprocess, self._generation_settings(forward, self._task_settings(languages)), postprocess)
 
         def translate(texts: list[Any]) -> list[list[dict[str, Any]]]:
             for text in texts:
@@ -143,8 +162,8 @@ class TranslationPipeline(Pipeline):
         if isinstance(inputs, Sequence):
             results = translate(list(inputs))
             return [result[0] for result in results] if all(len(result) == 1 for result in results) else results
-        if isinstance(inputs, Sized):  # a data set
-            return stream(map(inputs.__getitem__, range(len(inputs))), translate, batch_size or 1)
+        if not isinstance(inputs, Iterable):  # a data set of torch
+            inputs = map(inputs.__getitem__, range(len(inputs)))
         return stream(iter(inputs), translate, batch_size or 1)
 
     def _translate(
@@ -168,11 +187,11 @@ class TranslationPipeline(Pipeline):
         if not filled:
             return results
         encoded = self.preprocess([texts[index] for index in filled], **preprocess)
-        # The token of the target language, from a tokenizer of several languages.
-        forced = {name: encoded[name] for name in ("forced_bos_token_id",) if name in encoded}
+        if "forced_bos_token_id" in encoded:  # the target language's token
+            forward = self._with(forward, forced_bos_token_id=encoded["forced_bos_token_id"])
         for batch in batches([len(ids) for ids in encoded["input_ids"]], batch_size, batch_tokens):
             inputs = self._pad(encoded, batch)
-            outputs = self.forward(inputs, **{**forced, **forward})
+            outputs = self.forward(inputs, **forward)
             for row, place in enumerate(batch):
                 own = {"text": texts[filled[place]], "input_ids": encoded["input_ids"][place]}
                 own["sequences"] = outputs["sequences"][row]
@@ -195,7 +214,8 @@ class TranslationPipeline(Pipeline):
             raise ValueError("split_sentences gives one translation of a text; leave num_return_sequences out")
         if postprocess.get("return_tensors"):
             raise ValueError("split_sentences puts texts together, and no ids; leave return_tensors out")
-        language = rules if isinstance(rules, str) else self._languages(**preprocess)[0] or "en"
+        source = self._languages(preprocess.get("src_lang"), preprocess.get("tgt_lang"))[0]
+        language = rules if isinstance(rules, str) else language_code(source or "en")
         spans = [sentence_spans(text, language) for text in texts]
         sentences = [text[start:end] for text, own in zip(texts, spans, strict=True) for start, end in own]
         results = iter(self._translate(sentences, preprocess, forward, postprocess, **batched))
@@ -204,12 +224,10 @@ class TranslationPipeline(Pipeline):
             for text, own in zip(texts, spans, strict=True)
         ]
 
-    def _languages(
-        self, src_lang: str | None = None, tgt_lang: str | None = None, **_: Any
-    ) -> tuple[str | None, str | None]:
-        """The given languages, or those that the task's name gives."""
-        if src_lang is None and tgt_lang is None and (match := TASK_WITH_LANGUAGES.fullmatch(self.task or "")):
-            return match[1], match[2]
+    def _languages(self, src_lang: str | None, tgt_lang: str | None) -> tuple[str | None, str | None]:
+        """The given languages; those of the task's name where one is not given."""
+        if match := TASK_WITH_LANGUAGES.fullmatch(self.task or ""):
+            return src_lang or match[1], tgt_lang or match[2]
         return src_lang, tgt_lang
 
     def preprocess(
@@ -225,60 +243,121 @@ class TranslationPipeline(Pipeline):
         longest = self.longest_source
         options = {"truncation": truncation, "max_length": longest if truncation else None}
         texts = [prefix + text for text in texts]
-        if hasattr(self.tokenizer, "_build_translation_inputs"):
-            source, target = languages
-            encoded = self.tokenizer._build_translation_inputs(
-                texts, return_tensors=None, src_lang=source, tgt_lang=target, **options
-            )
-        else:
-            encoded = self.tokenizer(texts, **options)
+        encoded = (
+            self._encode_from(languages, texts, options) if self._is_multilingual else self.tokenizer(texts, **options)
+        )
         most = max(len(ids) for ids in encoded["input_ids"])
         if longest is not None and most > longest:
+            advice = "split_sentences=True translates sentence by sentence, truncation=True cuts"
+            if self._position_tables:
+                raise ValueError(
+                    f"a text of {most:,} tokens is longer than the {longest:,} that the model can read; {advice}"
+                )
             logger.warning(
                 f"a text of {most:,} tokens is longer than the {longest:,} that the model was trained on, and its "
-                "translation may be poor; split_sentences=True translates sentence by sentence, truncation=True cuts"
+                f"translation may be poor; {advice}"
             )
         return encoded
 
     @property
+    def _is_multilingual(self) -> bool:
+        return hasattr(self.tokenizer, "_build_translation_inputs")
+
+    def _encode_from(
+        self, languages: tuple[str | None, str | None], texts: list[str], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Encode texts with a tokenizer of several languages, which says how the translation must begin."""
+        source, target = languages
+        try:
+            with CHANGING:
+                encoded = self.tokenizer._build_translation_inputs(
+                    texts, return_tensors=None, src_lang=source, tgt_lang=target, **options
+                )
+        except KeyError as error:
+            raise ValueError(f"the tokenizer does not know the language {error}") from error
+        if encoded["forced_bos_token_id"] == self.tokenizer.unk_token_id:
+            raise ValueError(f"the tokenizer does not know the language {target!r}; its model's card tells the codes")
+        return encoded
+
+    @property
+    def _position_tables(self) -> list[int]:
+        """The sizes of the model's tables of positions; there is none where positions are computed."""
+        return [
+            module.num_embeddings
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.Embedding) and "position" in name
+        ]
+
+    @property
     def longest_source(self) -> int | None:
         """The most tokens of a source that the model saw in training, as far as model and tokenizer tell."""
-        limits = (getattr(self.model.config, "max_position_embeddings", None), self.tokenizer.model_max_length)
+        config = getattr(self.model.config, "encoder", None) or self.model.config
+        limits = [
+            getattr(config, "max_encoder_position_embeddings", None),
+            getattr(config, "max_position_embeddings", None),
+            self.tokenizer.model_max_length,
+            *self._position_tables,
+        ]
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
     def _pad(self, encoded: dict[str, Any], batch: list[int]) -> dict[str, torch.Tensor]:
         """The texts of a batch as tensors (batch, length)."""
-        padding = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0}
-        if padding["input_ids"] is None:
+        if self.tokenizer.pad_token_id is None:
             raise ValueError("expected a tokenizer with a pad token, found none; set tokenizer.pad_token")
+        sentences = [torch.tensor(encoded["input_ids"][place]) for place in batch]
+        # On the right, whatever the tokenizer does: there it shifts no position.
         return {
-            name: pad_sequence(
-                [torch.tensor(encoded[name][place]) for place in batch],
-                batch_first=True,
-                padding_value=value,
-                padding_side=self.tokenizer.padding_side,
-            )
-            for name, value in padding.items()
+            "input_ids": pad_sequence(sentences, batch_first=True, padding_value=self.tokenizer.pad_token_id),
+            "attention_mask": pad_sequence([torch.ones_like(ids) for ids in sentences], batch_first=True),
         }
 
     def _task_settings(self, languages: tuple[str | None, str | None]) -> dict[str, Any]:
         """What the model's configuration says of this task, as those of T5 do: a prefix, arguments of `generate()`."""
         known = getattr(self.model.config, "task_specific_params", None) or {}
-        return known.get(self.task) or known.get("translation_{}_to_{}".format(*languages)) or {}
+        for task in ("translation_{}_to_{}".format(*languages), "translation"):
+            if task in known:
+                return known[task]
+        first = next((task for task in known if task.startswith("translation")), None)
+        if first is None or any(languages):
+            return {}
+        logger.warning_once(f'"translation" says no languages; taking the model\'s settings for "{first}"')
+        return known[first]
 
-    def _generation_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _generation_settings(self, given: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
         """The arguments of `generate()`: those of the caller, of the task, and version 4's defaults of this task."""
-        if "generation_config" in given:
-            return given
-        task = {name: value for name, value in self._task_settings((None, None)).items() if name != "prefix"}
-        settings = {**task, **given}
-        own = self.model.generation_config
-        if own.num_beams is None:
-            settings.setdefault("num_beams", 4)
-        limits = {"max_length", "max_new_tokens"} & settings.keys() or own.max_length or own.max_new_tokens
-        # Ours has a limit for each source.
-        if not (limits or isinstance(self.model, VaswaniGenerationMixin)):
-            settings["max_new_tokens"] = 256
+        config = given.get("generation_config")
+        settings = {name: value for name, value in given.items() if name != "generation_config"}
+        if config is None:
+            settings = {**{name: value for name, value in task.items() if name != "prefix"}, **settings}
+        else:
+            settings["generation_config"] = copy.deepcopy(config)
+
+        def is_set(name: str) -> bool:
+            return any(
+                value is not None
+                for value in (
+                    settings.get(name),
+                    getattr(config, name, None),
+                    getattr(self.model.generation_config, name, None),
+                )
+            )
+
+        # Assisted decoding knows no beams. Our own models have a limit for each source.
+        if not any(map(is_set, ("num_beams", "assistant_model", "prompt_lookup_num_tokens"))):
+            settings = self._with(settings, num_beams=4)
+        if not (is_set("max_length") or is_set("max_new_tokens") or self.model.config.model_type == "vaswani"):
+            settings = self._with(settings, max_new_tokens=256)
+        return settings
+
+    @staticmethod
+    def _with(settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """`settings` with `more`, in the generation configuration if there is one: `generate()` takes no mixture."""
+        if "generation_config" not in settings:
+            return {
+                **more,
+                **{name: value for name, value in settings.items() if value is not None or name not in more},
+            }
+        settings["generation_config"].update(**more)
         return settings
 
     def _sequences(self, given: dict[str, Any]) -> int:
@@ -290,7 +369,8 @@ class TranslationPipeline(Pipeline):
         self, model_inputs: dict[str, torch.Tensor], return_alignments: bool = False, **generate_kwargs: Any
     ) -> dict[str, Any]:
         """Generate: `sequences` (batch, translations, length), and the `attention` of each token to the source."""
-        sequences = self.model.generate(**model_inputs, **self._generation_settings(generate_kwargs))
+        output = self.model.generate(**model_inputs, **generate_kwargs)
+        sequences = getattr(output, "sequences", output)
         shape = (len(model_inputs["input_ids"]), -1)
         outputs = {"sequences": sequences.view(*shape, sequences.shape[-1])}
         if return_alignments:
@@ -301,21 +381,23 @@ class TranslationPipeline(Pipeline):
     def _cross_attention(self, model_inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
         """What each position of `sequences` attends to in its source (batch, target length, source length)."""
         each = len(sequences) // len(model_inputs["input_ids"])
-        # Only this implementation gives its weights. Some stacks have a configuration of their own, as T5's.
-        parts = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
-        before = [part.config._attn_implementation for part in parts]
-        for part in parts:
-            part.set_attn_implementation("eager")
-        try:
-            layers = self.model(
-                **{name: tensor.repeat_interleave(each, dim=0) for name, tensor in model_inputs.items()},
-                decoder_input_ids=sequences,
-                output_attentions=True,
-                use_cache=False,
-            ).cross_attentions
-        finally:
-            for part, implementation in zip(parts, before, strict=True):
-                part.set_attn_implementation(implementation)
+        with CHANGING:
+            # Only this implementation gives its weights. Some stacks have a configuration of their own, as T5's.
+            models = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
+            before = {part: part.config._attn_implementation for part in models}
+            changed = [part for part in models if before[part] != "eager"]
+            for part in changed:
+                part.set_attn_implementation("eager")
+            try:
+                layers = self.model(
+                    **{name: tensor.repeat_interleave(each, dim=0) for name, tensor in model_inputs.items()},
+                    decoder_input_ids=sequences,
+                    output_attentions=True,
+                    use_cache=False,
+                ).cross_attentions
+            finally:
+                for part in changed:
+                    part.set_attn_implementation(before[part])
         if not layers:
             raise ValueError(f"{type(self.model).__name__} gives no cross-attention; leave return_alignments out")
         # Five sixths of the way up: layer 5 of 6, as Garg et al. found, and the last of our models of 3.
@@ -325,7 +407,7 @@ class TranslationPipeline(Pipeline):
         self,
         outputs: dict[str, Any],
         return_tensors: bool = False,
-        clean_up_tokenization_spaces: bool | None = None,
+        clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, Any]]:
         """The translations of one text as records."""
         records = []
@@ -365,6 +447,17 @@ def batches(lengths: list[int], batch_size: int | None, batch_tokens: int) -> It
         yield batch
 
 
+def language_code(code: str) -> str:
+    """The code by which `sentencex` may know a language: `de` for `de_DE`, with a warning where it is no such code."""
+    short = re.split("[-_]", code)[0].lower()
+    if len(short) != 2:
+        logger.warning_once(
+            f'split_sentences: unless there are rules for "{short}", those for English hold; give a code of two '
+            'letters, such as split_sentences="de"'
+        )
+    return short
+
+
 def sentence_spans(text: str, language: str) -> list[tuple[int, int]]:
     """Where the sentences of `text` begin and end, without the white space around them."""
     try:
@@ -374,7 +467,8 @@ def sentence_spans(text: str, language: str) -> list[tuple[int, int]]:
 
     spans, place = [], 0
     for line in text.splitlines(keepends=True):
-        for sentence in segment(language, line):
+        # Wide blanks make it panic (1.0.32).
+        for sentence in segment(language, re.sub(r"\s", " ", line)):
             start = place + len(sentence) - len(sentence.lstrip())
             place += len(sentence)
             if sentence.strip():
@@ -388,7 +482,11 @@ def put_together(
     """One record for `text` from those of its sentences, with the white space that was around them."""
     translation, alignments, end_of_last = "", [], 0
     for (start, end), record in zip(spans, records, strict=True):
-        translation += text[end_of_last:start]
+        gap = text[end_of_last:start]
+        # Chinese and Japanese have no blanks between their sentences.
+        if not gap and translation and not re.search(f"[{IDEOGRAPHS}。！？]$", translation):
+            gap = " "
+        translation += gap
         for alignment in record.get("alignments", []):
             for side, place in (("source", start), ("target", len(translation))):
                 alignment[f"{side}_start"] += place
@@ -426,13 +524,16 @@ def find_words(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) ->
     decoded = decode(len(ids))
     # Half a character decodes to one that is not in the text; the common prefix ends before it.
     ends = [common_prefix(decode(count), decoded) for count in range(len(ids) + 1)]
-    words, place = [], 0
-    for match in WORD.finditer(decoded):
-        tokens = [i for i in range(len(ids)) if ends[i] < match.end() and ends[i + 1] > match.start()]
-        start = text.find(match[0], place)
-        if start >= 0 and tokens:
-            place = start + len(match[0])
-            words.append(Word(match[0], start, place, tokens))
+    found, own = list(WORD.finditer(decoded)), list(WORD.finditer(text))
+    matcher = SequenceMatcher(None, [match[0] for match in found], [match[0] for match in own], autojunk=False)
+    words = []
+    for first, place, size in matcher.get_matching_blocks():
+        for match, there in zip(found[first : first + size], own[place : place + size], strict=True):
+            tokens = [
+                index for index in range(len(ids)) if ends[index] < match.end() and ends[index + 1] > match.start()
+            ]
+            if tokens:
+                words.append(Word(match[0], there.start(), there.end(), tokens))
     return words
 
 
