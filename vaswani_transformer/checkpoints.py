@@ -2,9 +2,10 @@
 
     runs/NAME/
       config.json  generation_config.json  model.safetensors  tokenizer…   the best model, for from_pretrained
-      training_args.yaml  metrics.jsonl
+      training_args.yaml  metrics.jsonl  evaluations.jsonl
       checkpoints/step-000500/   the weights and all that an exact resume needs
 
+A folder of averaged weights has the first two lines too, and the names of the checkpoints in averaged.json.
 Everything is written aside and renamed, so a kill at any moment leaves the last whole checkpoint.
 """
 
@@ -51,9 +52,16 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.weights = self.path / "model.safetensors"
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.arguments = self.path / "training_args.yaml"
+        self.evaluations = self.path / "evaluations.jsonl"
+        self.averaged = self.path / "averaged.json"
+
+    def is_run(self) -> bool:
+        """Whether a training, or the mean of its checkpoints, made this folder."""
+        return self.arguments.is_file()
 
     def check(self, settings: dict[str, Any], may_change: Collection[str], resume: bool) -> None:
         """Check that the folder is free for a new run, or holds one to go on with in these settings.
@@ -61,6 +69,11 @@ class RunFolder:
         Raises:
             InputError: If the folder cannot be made, holds another run or other files, or there is none to resume.
         """
+        if self.averaged.is_file():
+            raise InputError(
+                f"{self.path}: holds the mean of a run's checkpoints, which cannot be trained on; resume the run "
+                "itself, or choose another --output-dir"
+            )
         if resume:
             self._check_settings(settings, may_change)
         elif self.path.is_file():
@@ -77,11 +90,10 @@ class RunFolder:
     def _check_settings(self, settings: dict[str, Any], may_change: Collection[str]) -> None:
         if not self.arguments.is_file():
             raise InputError(f"{self.path}: no run to resume here; start it without --resume")
-        try:
-            before = yaml.safe_load(self.arguments.read_text(encoding="utf-8"))
-            differing = [name for name in settings if name not in may_change and settings[name] != before[name]]
-        except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise InputError(f"{self.arguments}: does not hold the run's settings any more ({error!r})") from error
+        before = self.read_settings()
+        if missing := [name for name in settings if name not in before]:
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no {missing[0]})")
+        differing = [name for name in settings if name not in may_change and settings[name] != before[name]]
         if differing:
             changes = ", ".join(f"{name} was {before[name]} and is {settings[name]}" for name in differing)
             raise InputError(f"{self.path}: a resumed run keeps its settings: {changes}; give the ones it had")
@@ -96,6 +108,22 @@ class RunFolder:
         """Save the settings, or bring those of a resumed run up to date."""
         write_atomically(self.arguments, lambda path: path.write_text(yaml.safe_dump(settings, sort_keys=False)))
 
+    def read_settings(self) -> dict[str, Any]:
+        """The settings of the run; none where no training made this folder.
+
+        Raises:
+            InputError: If they are damaged.
+        """
+        if not self.arguments.is_file():
+            return {}
+        try:
+            settings = yaml.safe_load(self.arguments.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more ({error!r})") from error
+        if not isinstance(settings, dict):
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no `key: value` lines)")
+        return settings
+
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the run began with.
 
@@ -109,8 +137,28 @@ class RunFolder:
 
     def record(self, **values: Any) -> None:
         """Append a record to `metrics.jsonl`."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        _append(self.metrics, values)
+
+    def record_evaluation(self, **values: Any) -> None:
+        """Append a record to `evaluations.jsonl`."""
+        _append(self.evaluations, values)
+
+    def read_records(self, path: Path) -> list[dict[str, Any]]:
+        """The records of `metrics` or `evaluations`, but half a record at the end; none where there is no file.
+
+        Raises:
+            InputError: If the file holds something else.
+        """
+        if not path.is_file():
+            return []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            records = [json.loads(line) for line in lines if line.endswith("\n")]
+        except ValueError as error:
+            raise InputError(f"{path}: not the records of a run any more ({one_line(error)})") from error
+        if not all(isinstance(record, dict) for record in records):
+            raise InputError(f"{path}: not the records of a run any more; expected a JSON object in each line")
+        return records
 
     def step(self, number: int) -> Path:
         """The folder of the checkpoint after update `number`."""
@@ -197,6 +245,13 @@ class RunFolder:
             raise InputError(f"{self.metrics}: not the records of a run any more ({one_line(error)})") from error
         write_atomically(self.metrics, lambda path: path.write_text("".join(kept), encoding="utf-8"))
 
+    def save_averaged(self, run: RunFolder, steps: Sequence[Path]) -> None:
+        """Take over the settings and the records of `run`, and note of which of its checkpoints this is the mean."""
+        for ours, its in ((self.arguments, run.arguments), (self.metrics, run.metrics)):
+            if its.is_file():
+                shutil.copyfile(its, ours)
+        self.averaged.write_text(json.dumps({"checkpoints": [step.name for step in steps]}) + "\n")
+
     def save_best(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Save `model` as a folder that `from_pretrained` loads, each file replaced at once."""
         aside = self.path / ".best"
@@ -206,6 +261,11 @@ class RunFolder:
         for file in aside.iterdir():
             os.replace(file, self.path / file.name)
         aside.rmdir()
+
+
+def _append(path: Path, values: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")
 
 
 GENERATORS = ("rng", "cuda_rng")

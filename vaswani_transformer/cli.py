@@ -1,4 +1,4 @@
-"""The command `vaswani-transformer`: train, translate, evaluate, average."""
+"""The command `vaswani-transformer`: train, translate, evaluate, average, push."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import math
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -151,6 +152,7 @@ def train(arguments: list[str]) -> int:
 
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences, tokenize_corpus
+    from .model_card import update_card
     from .tokenization import train_tokenizer
     from .training import TrainingInterrupted, TranslationTrainer, build_model, create_accelerator
 
@@ -213,6 +215,9 @@ def train(arguments: list[str]) -> int:
         last = folder.steps()[-1].name if folder.steps() else "the beginning"
         say(f"Stopped at once. To go on from {last}, give the same command with --resume.")
         return 130
+    finally:
+        if accelerator.is_main_process and folder.weights.is_file():
+            update_card(folder.path)
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
 
@@ -329,12 +334,32 @@ def _create_evaluation_parser() -> ArgumentParser:
     return parser
 
 
+def _public_flags(parser: ArgumentParser, options: argparse.Namespace) -> str:
+    """The flags that differ from the defaults, to repeat an evaluation elsewhere: of paths, only their last part."""
+    from .model_card import public_dataset_name
+
+    words = []
+    for action in parser._actions:
+        value = getattr(options, action.dest, action.default)
+        if not action.option_strings or action.dest == "json" or value == action.default:
+            continue
+        if action.dest == "test_file":
+            value = [Path(file).name for file in value]
+        elif action.dest == "dataset_name":
+            value = public_dataset_name(value)
+        words += [action.option_strings[0], *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
 def evaluate(arguments: list[str]) -> int:
     """Translate a test set and print its scores."""
-    options = _create_evaluation_parser().parse_strictly(arguments)
+    parser = _create_evaluation_parser()
+    options = parser.parse_strictly(arguments)
 
+    from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences
     from .evaluation import score_translations
+    from .model_card import public_dataset_name, update_card, weights_digest
     from .translation import load_pipeline, translate
 
     if options.json and not Path(options.json).absolute().parent.is_dir():
@@ -347,6 +372,9 @@ def evaluate(arguments: list[str]) -> int:
         source_lang=options.source_lang,
         target_lang=options.target_lang,
     )
+    run = RunFolder(options.model)
+    # Taken before the weights are read: a training that goes on may replace them meanwhile.
+    weights = weights_digest(run.path) if run.is_run() and run.weights.is_file() else None
     pipeline = load_pipeline(options.model, options.dtype)
     started = time.monotonic()
     settings = _decoding_settings(options)
@@ -359,6 +387,28 @@ def evaluate(arguments: list[str]) -> int:
     if options.json:
         record = {"model": options.model, **settings, "dtype": options.dtype, **scores, "seconds": round(seconds, 1)}
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if weights:
+        files = ", ".join(Path(file).name for file in options.test_file or [])
+        dataset = options.dataset_name and public_dataset_name(options.dataset_name)
+        try:
+            run.record_evaluation(
+                weights=weights,
+                data=files or dataset,
+                dataset_name=dataset,
+                dataset_config_name=options.dataset_config_name,
+                split=options.test_split if dataset else None,
+                source_lang=options.source_lang,
+                target_lang=options.target_lang,
+                num_beams=options.num_beams,
+                length_penalty=options.length_penalty,
+                dtype=options.dtype,
+                flags=_public_flags(parser, options),
+                **scores,
+            )
+        except OSError as error:
+            _say(f"The evaluation is not recorded: {run.evaluations}: {error.strerror}")
+        else:
+            update_card(run.path)
     return 0
 
 
@@ -385,12 +435,14 @@ def average(arguments: list[str]) -> int:
     import torch
 
     from .checkpoints import RunFolder, average_weights, read_weights
+    from .model_card import update_card
     from .translation import load_model
 
     output = Path(options.output)
     if output.exists():
         raise InputError(f"{output}: exists already; choose another --output")
-    steps = RunFolder(options.run).steps()
+    run = RunFolder(options.run)
+    steps = run.steps()
     if len(steps) < options.last:
         raise InputError(f"{options.run}: has {len(steps)} checkpoints, --last {options.last} asks for more")
     steps = steps[-options.last :]
@@ -400,6 +452,8 @@ def average(arguments: list[str]) -> int:
     dtype = getattr(torch, options.dtype)
     model.save_pretrained(output, state_dict={name: weight.to(dtype) for name, weight in weights.items()})
     tokenizer.save_pretrained(output)
+    RunFolder(output).save_averaged(run, steps)
+    update_card(output)
     _say(f"The mean of {', '.join(step.name for step in steps)} is in {output}")
     return 0
 
