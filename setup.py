@@ -13,7 +13,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
-    package_data={"vaswani_transformer": ["pretrained/*/*"]},
+    package_data={"vaswani_transformer": ["model_card_template.md", "pretrained/*/*"]},
     install_requires=[
         "torch>=2.11",
         "transformers>=5.17,<6",
@@ -24,6 +24,7 @@ setup(
         "safetensors>=0.8",
         "sacrebleu>=2.6",
         "huggingface_hub",
+        "jinja2",
         "numpy",
         "pyarrow",
         "pyyaml",

@@ -47,4 +47,4 @@ def test_training_imports_neither_decoding_nor_evaluation() -> None:
 def test_what_ships_is_small_and_holds_no_pickle() -> None:
     files = [path for path in PACKAGE.glob("pretrained/*/*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 20_000_000
-    assert {path.suffix for path in files} <= {".json", ".safetensors"}
+    assert {path.suffix for path in files} <= {".json", ".md", ".safetensors"}

@@ -224,12 +224,14 @@ def _shape(config: VaswaniConfig) -> list[tuple[str, str]]:
         ("P_drop", str(config.dropout)),
         ("vocabulary, byte pairs of both languages", f"{config.vocab_size:,}"),
     ]
-    paper = VaswaniConfig()
+    paper = VaswaniConfig.base()
     names = (
         "activation_function attention_dropout activation_dropout attention_bias norm_first positional_encoding "
         "tie_word_embeddings"
     )
-    others = [f"`{name}={getattr(config, name)}`" for name in names.split() if getattr(config, name) != getattr(paper, name)]
+    others = [
+        f"`{name}={getattr(config, name)}`" for name in names.split() if getattr(config, name) != getattr(paper, name)
+    ]
     return [*rows, ("not the paper's", ", ".join(others))] if others else rows
 
 
@@ -291,7 +293,8 @@ def _validation_rows(metrics: list[dict[str, Any]], best_in: str | None) -> list
     if best_in is not None:
         # As training chooses: the later of two that are equally good.
         best = max(
-            range(len(rows)), key=lambda row: (rows[row]["bleu"] if best_in == "bleu" else -rows[row]["validation_loss"], row)
+            range(len(rows)),
+            key=lambda row: (rows[row]["bleu"] if best_in == "bleu" else -rows[row]["validation_loss"], row),
         )
     spread = min(len(rows), MOST_ROWS - 1)
     shown = {round(place * (len(rows) - 1) / max(1, spread - 1)) for place in range(spread)} | {best} - {None}

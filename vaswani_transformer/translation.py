@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from .configuration_vaswani import VaswaniConfig
 from .errors import InputError, one_line
+from .hub import check_model_type, download
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .pipeline_vaswani import TranslationPipeline
 
@@ -76,13 +76,11 @@ def load_model(
     Raises:
         InputError: If there is no such model, or a part of it is missing, damaged or of another kind.
     """
-    folder = _model_folder(name)
-    source = str(folder or name)
+    source = str(_model_folder(name))
     try:
         # Safetensors alone and no code of the model's own: nothing that is downloaded runs.
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        if not isinstance(config, VaswaniConfig):
-            raise InputError(f"{name}: expected a model of type {VaswaniConfig.model_type}, found {config.model_type}")
+        check_model_type(name, config.model_type)
         model, loading = VaswaniForConditionalGeneration.from_pretrained(
             source,
             config=config,
@@ -99,12 +97,7 @@ def load_model(
     except SafetensorError as error:
         raise InputError(f"{name}: model.safetensors is damaged ({error}); copy or download it again") from error
     except Exception as error:  # transformers, tokenizers and the Hub fail in many ways
-        if folder is not None:
-            raise InputError(f"{name}: the model cannot be loaded ({one_line(error)})") from error
-        raise InputError(
-            f"{name}: not a folder, not a checkpoint of this package ({', '.join(shipped_checkpoints())}), and the "
-            f"Hub did not give it; check the name and the network ({one_line(error)})"
-        ) from error
+        raise InputError(f"{name}: the model cannot be loaded ({one_line(error)})") from error
     for problem in ("missing_keys", "mismatched_keys"):
         if loading[problem]:
             raise InputError(
@@ -126,8 +119,12 @@ def shipped_checkpoints() -> list[str]:
     return sorted(path.name for path in PRETRAINED.glob("*") if path.is_dir())
 
 
-def _model_folder(name: str) -> Path | None:
-    """The folder that `name` means, or `None` where it can only be a model on the Hub."""
+def local_folder(name: str) -> Path | None:
+    """The folder on this machine that `name` means, or `None` where it can only be a model on the Hub.
+
+    Raises:
+        InputError: If it is a path to nothing, or a file is missing in the folder.
+    """
     if Path(name).is_dir():
         folder = Path(name)
     elif name in shipped_checkpoints():
@@ -135,8 +132,31 @@ def _model_folder(name: str) -> Path | None:
     elif name.count("/") > 1 or name.startswith((".", "/")) or Path(name).exists():
         raise InputError(f"{name}: no such model folder")
     else:
-        logger.info(f"Looking for {name} on the Hub")
         return None
+    _check_files(name, folder)
+    return folder
+
+
+def _model_folder(name: str) -> Path:
+    """The folder that `name` means, downloaded if it is a model on the Hub."""
+    folder = local_folder(name)
+    if folder is not None:
+        return folder
+    logger.info(f"Looking for {name} on the Hub")
+    try:
+        folder = download(name)
+    except InputError:
+        raise
+    except Exception as error:  # the Hub and the network fail in many ways
+        raise InputError(
+            f"{name}: not a folder, not a checkpoint of this package ({', '.join(shipped_checkpoints())}), and the "
+            f"Hub did not give it; check the name and the network ({one_line(error)})"
+        ) from error
+    _check_files(name, folder)
+    return folder
+
+
+def _check_files(name: str, folder: Path) -> None:
     for file, what in (
         ("config.json", "configuration"),
         ("tokenizer.json", "tokenizer"),
@@ -144,8 +164,7 @@ def _model_folder(name: str) -> Path | None:
         ("model.safetensors", "weights"),
     ):
         if not (folder / file).is_file():
-            raise InputError(f"{folder}: no {file}, the model's {what}; a model folder needs one")
-    return folder
+            raise InputError(f"{name}: no {file}, the model's {what}; a model folder needs one")
 
 
 def load_pipeline(name: str, dtype: torch.dtype | str = torch.float32) -> TranslationPipeline:
