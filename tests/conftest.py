@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
+from vaswani_transformer.cli import main
 from vaswani_transformer.tokenization import train_tokenizer
 
 VOCAB = 53
@@ -76,14 +77,24 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrained
     return folder
 
 
-@pytest.fixture
-def small_run(corpus_files: dict[str, Path], tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="session")
+def small_run(corpus_files: dict[str, Path]) -> list[str]:
     """Flags of a training run of seconds, without output_dir and a limit."""
     shape = "--preset tiny --d-model 32 --d-ff 64 --encoder-layers 1 --decoder-layers 1 --num-attention-heads 2"
     pace = "--vocab-size 500 --batch-tokens 400 --warmup-steps 20 --mixed-precision no --eval-sentences 4"
     intervals = "--logging-steps 1 --eval-steps 1000 --save-steps 1000"
     files = ["--train-file", str(corpus_files["train"]), "--validation-file", str(corpus_files["validation"])]
     return [*shape.split(), *pace.split(), *intervals.split(), *files]
+
+
+@pytest.fixture(scope="session")
+def trained_run(small_run: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run with two validations and two checkpoints; not to be changed."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    intervals = ["--max-steps", "6", "--eval-steps", "3", "--save-steps", "3", "--max-length", "40"]
+    assert main(["train", *small_run, *intervals, "--output-dir", str(folder)]) == 0
+    reset_accelerate()
+    return folder
 
 
 @pytest.fixture(scope="module")

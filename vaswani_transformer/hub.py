@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.sha import git_hash, sha_fileobj
+from yaml import YAMLError
 
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError, one_line
@@ -200,8 +201,8 @@ def _validate_card(files: Mapping[str, bytes | Path]) -> None:
     card = files["README.md"]
     try:
         ModelCard((card if isinstance(card, bytes) else card.read_bytes()).decode("utf-8")).validate()
-    except ValueError as error:  # of the Hub, of the client, or of a decoder
-        raise InputError(f"README.md: the Hub does not take this card ({one_line(error)}); mend it") from error
+    except (ValueError, TypeError, YAMLError) as error:  # the Hub's own verdict is a ValueError
+        raise InputError(f"README.md: the card is not valid ({one_line(error)}); mend its metadata") from error
 
 
 @dataclass
@@ -286,7 +287,7 @@ def _explain(error: BaseException, revision: str | None) -> str:
     if any(isinstance(link, OSError) and link.errno in DISK_FULL for link in _chain(error)):
         return "the disk is full; make room, and push again"
     if http_error is None:
-        return one_line(error)
+        return f"the client failed ({type(error).__name__}: {one_line(error)})"
     if status is None:
         return f"the connection to the Hub broke ({one_line(http_error)}); check the network, and push again"
     said = " ".join(str(getattr(http_error, "server_message", None) or http_error).split())[:200]
