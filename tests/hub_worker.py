@@ -5,7 +5,6 @@ Run as a script this is the process that imports them once, and then forks for e
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -31,12 +30,12 @@ class Worker:
         python: The interpreter.
         environment: All of its variables.
         folder: Where it stands.
-        *modules: Imported once, for all jobs.
+        preparation: Code that runs once, for all jobs.
     """
 
-    def __init__(self, python: str | Path, environment: Mapping[str, str], folder: Path, *modules: str) -> None:
+    def __init__(self, python: str | Path, environment: Mapping[str, str], folder: Path, preparation: str) -> None:
         self.folder = folder
-        command = [str(python), str(Path(__file__).resolve()), *modules]
+        command = [str(python), str(Path(__file__).resolve()), preparation]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environment), cwd=folder
         )
@@ -60,8 +59,7 @@ class Worker:
 
 
 def _serve() -> None:
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
+    exec(sys.argv[1], {})
     for line in sys.stdin:
         job = json.loads(line)
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:

@@ -46,7 +46,9 @@ def worker(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("with-package")
     package = str(Path(__file__).parents[1])
     environment = {**os.environ, **hub.environment(folder, "hf_anna_writes"), "PYTHONPATH": package}
-    worker = Worker(sys.executable, environment, folder, "datasets", "vaswani_transformer.sharing")
+    # What transformers prepares at its first loading of any model is most of the time that loading takes.
+    preparation = "import datasets, vaswani_transformer.sharing as sharing; sharing.load_model('tatoeba-en-de')"
+    worker = Worker(sys.executable, environment, folder, preparation)
     yield worker
     worker.close()
 
@@ -62,7 +64,7 @@ def stranger(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "venv" / "lib" / name / "site-packages" / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environment = {**os.environ, **hub.environment(folder)}
     environment.pop("PYTHONPATH", None)
-    worker = Worker(python, environment, folder, "torch", "transformers.pipelines")
+    worker = Worker(python, environment, folder, "import torch, transformers.pipelines")
     done = worker.python("import importlib.util; print(importlib.util.find_spec('vaswani_transformer'))")
     assert done.out == "None\n", done
     yield worker
