@@ -1,9 +1,9 @@
-"""What several test files share: a small corpus, its tokenizer and a small model folder."""
+"""What several test files share: a small corpus, its tokenizer, a small model, a small run, a refused command."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ from vaswani_transformer.tokenization import train_tokenizer
 VOCAB = 53
 # What `trained` says for `sources()`: sentences of different lengths, as random weights repeat one token for ever.
 TRANSLATIONS = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
+
+Refused = Callable[..., str]
 
 
 def sources() -> dict[str, torch.Tensor]:
@@ -112,3 +114,22 @@ def trained() -> VaswaniForConditionalGeneration:
         model(**sources(), labels=labels).loss.backward()
         optimizer.step()
     return model.double().eval()
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must fail: exit code 2 and one line that holds each of the given texts."""
+
+    def run(arguments: list[str], *texts: str) -> str:
+        capsys.readouterr()
+        assert main(arguments) == 2
+        captured = capsys.readouterr()
+        lines = [line for line in captured.err.splitlines() if line.startswith("vaswani-transformer: ")]
+        assert len(lines) == 1, captured.err
+        assert lines[0] == captured.err.splitlines()[-1]
+        assert "Traceback" not in captured.err
+        for text in texts:
+            assert text in lines[0]
+        return lines[0]
+
+    return run

@@ -6,12 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import Refused
 from transformers import BartConfig, BartForConditionalGeneration
 
 from vaswani_transformer import translation
@@ -23,27 +23,6 @@ from vaswani_transformer.training_arguments import (
     create_training_parser,
     parse_training_arguments,
 )
-
-Refused = Callable[..., str]
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs a command that must fail: exit code 2 and one line that holds each of the given texts."""
-
-    def run(arguments: list[str], *texts: str) -> str:
-        capsys.readouterr()
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        lines = [line for line in captured.err.splitlines() if line.startswith("vaswani-transformer: ")]
-        assert len(lines) == 1, captured.err
-        assert lines[0] == captured.err.splitlines()[-1]
-        assert "Traceback" not in captured.err
-        for text in texts:
-            assert text in lines[0]
-        return lines[0]
-
-    return run
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors import safe_open
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.cli import main
+from vaswani_transformer.sharing import prepare
 from vaswani_transformer.translation import PRETRAINED, load_pipeline, translate
 
 NAME = "tatoeba-en-de"
@@ -33,6 +35,18 @@ def test_it_is_half_precision_on_the_disk_and_float32_in_memory() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(PRETRAINED / NAME)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert model.num_parameters() == 7_568_384
+
+
+def test_its_card_ships_with_it_and_the_metadata_agree_with_the_table() -> None:
+    card = PRETRAINED / NAME / "README.md"
+    assert card.resolve() == Path(__file__).parents[1] / "model_cards" / f"{NAME}.md"
+    text = card.read_text(encoding="utf-8")
+    bleu, chrf = ModelCard.load(card).data.eval_results
+    assert f"| test | 2,000 | beam 4 | **{bleu.metric_value}** | **{chrf.metric_value}** |" in text
+    for result in (bleu, chrf):
+        assert f"`{result.metric_args['signature']}`" in text
+    sent = prepare(NAME, "user/name")
+    assert sent["README.md"].decode() == text
 
 
 @pytest.mark.slow

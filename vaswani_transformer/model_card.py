@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils.sha import sha_fileobj
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from .checkpoints import RunFolder, write_atomically
 from .configuration_vaswani import VaswaniConfig
@@ -52,7 +52,7 @@ def update_card(folder: Path) -> None:
         if own_text(folder) is None:
             save_card(folder, render_card(folder, folder.resolve().name))
     except (InputError, OSError) as error:
-        logger.warning(f"{card_path(folder)}: the card could not be written ({one_line(error)})")
+        logger.warning(f"The model card is left as it was: {error}")
 
 
 def save_card(folder: Path, text: str) -> None:
@@ -71,6 +71,15 @@ def render_card(folder: Path, model: str, licence: str | None = None) -> str:
     Raises:
         InputError: If a record is damaged.
     """
+    try:
+        return _render(folder, model, licence)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+        raise InputError(f"{folder}: the card needs records that are missing or damaged ({error!r})") from error
+
+
+def _render(folder: Path, model: str, licence: str | None) -> str:
     run = RunFolder(folder)
     config = VaswaniConfig.from_pretrained(folder)
     settings = run.read_settings()
@@ -154,30 +163,21 @@ def _averaged_steps(run: RunFolder) -> str | None:
     """The updates of whose checkpoints the weights are the mean, for example `8,000, 9,000`."""
     if not run.averaged.is_file():
         return None
-    try:
-        names = json.loads(run.averaged.read_text(encoding="utf-8"))["checkpoints"]
-        return ", ".join(f"{int(name.removeprefix('step-')):,}" for name in names)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{run.averaged}: does not name checkpoints any more ({error!r})") from error
+    names = json.loads(run.averaged.read_text(encoding="utf-8"))["checkpoints"]
+    return ", ".join(f"{int(name.removeprefix('step-')):,}" for name in names)
 
 
 def _evaluations_of_these_weights(run: RunFolder) -> list[dict[str, Any]]:
     """The newest evaluation of the present weights for each command."""
     records = run.read_records(run.evaluations)
     digest = weights_digest(run.path) if records else None
-    try:
-        return list({record["flags"]: record for record in records if record["weights"] == digest}.values())
-    except KeyError as error:
-        raise InputError(f"{run.evaluations}: a record has no {error}; remove the file") from error
+    return list({record["flags"]: record for record in records if record["weights"] == digest}.values())
 
 
 def _search_of(folder: Path) -> dict[str, Any]:
     """The model's own settings of `generate()`."""
     path = folder / "generation_config.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({one_line(error)})") from error
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _eval_results(evaluations: list[dict[str, Any]], num_beams: int | None) -> list[EvalResult]:
