@@ -25,6 +25,7 @@ PUSHED = {
     *("tokenizer.json", "tokenizer_config.json"),
     *("configuration_vaswani.py", "generation_vaswani.py", "modeling_vaswani.py", "pipeline_vaswani.py"),
 }
+OFFLINE = "import huggingface_hub.constants as constants; constants.HF_HUB_OFFLINE = True"
 TEXTS = ["Tom is here.", "The old woman opens the window because it is warm."]
 
 
@@ -119,7 +120,7 @@ def test_a_pushed_model_is_the_same_with_the_package_and_without(
     there = worker.python("import vaswani_transformer" + behaviour("anna/same"))
     elsewhere = stranger.python(behaviour("anna/same", trust_remote_code=True))
     assert json.loads(here.out) == json.loads(there.out) == json.loads(elsewhere.out)
-    call = f"import json; print(json.dumps([result[0]['translation_text'] for result in pipe({TEXTS})]))"
+    call = f"import json; print(json.dumps([result['translation_text'] for result in pipe({TEXTS})]))"
     load = "pipe = pipeline('translation', model='anna/same', trust_remote_code=True)"
     by_pipeline = stranger.python(f"from transformers import pipeline\n{load}\n{call}")
     (stranger.folder / "in.txt").write_text("\n".join(TEXTS) + "\n")
@@ -136,6 +137,7 @@ def test_the_examples_of_the_card_run_as_written(
     card = hub.files("anna/examples")["README.md"].decode()
     ours, by_pipeline, by_hand = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     for code, process in (
+        (ours, worker),
         (by_pipeline, stranger),
         (by_hand, stranger),
         ("import vaswani_transformer\n" + by_hand, worker),
@@ -144,7 +146,7 @@ def test_the_examples_of_the_card_run_as_written(
         assert (done.code, "Do you wish" in done.out) == (0, False), done
         assert done.out.count("\n") == 1
     assert "trust_remote_code" not in ours
-    assert worker.python(ours).code == 0
+    assert worker.python(ours).out == stranger.python(by_pipeline).out
 
 
 def test_a_second_push_sends_what_has_changed(hub: HubServer, worker: Worker, run_folder: Path) -> None:
@@ -252,8 +254,11 @@ def test_mistakes_in_pushing(hub: HubServer, worker: Worker, run_folder: Path, t
     (own / "README.md").write_text("---\nlanguage: [en\n---\n# Mine\n")
     refused(worker.command("push", own, "anna/new"), "README.md: the card is not valid")
     assert "anna/new" not in hub.repositories
-    setup = "import huggingface_hub.constants as constants; constants.HF_HUB_OFFLINE = True"
-    refused(worker.command("push", run_folder, "anna/new", setup=setup), "HF_HUB_OFFLINE is set")
+    refused(worker.command("push", run_folder, "anna/new", setup=OFFLINE), "HF_HUB_OFFLINE is set")
+    (own / "README.md").write_text("# Mine\n")
+    done = worker.command("push", own, "anna/plain")
+    assert (done.code, done.err.count("\n")) == (0, 2), done
+    assert done.err.startswith("README.md: ")
 
 
 def test_a_pull_request_is_not_sent_twice(hub: HubServer, worker: Worker, run_folder: Path) -> None:
@@ -267,9 +272,6 @@ def test_a_pull_request_is_not_sent_twice(hub: HubServer, worker: Worker, run_fo
 def translate(worker: Worker, repo_id: str, **options: str) -> Done:
     (worker.folder / "in.txt").write_text("Tom is here.\n")
     return worker.command("translate", repo_id, "--input", "in.txt", "--num-beams", "1", **options)
-
-
-OFFLINE = "import huggingface_hub.constants as constants; constants.HF_HUB_OFFLINE = True"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import TypeVar
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants, get_token, hf_hub_download
 from huggingface_hub import snapshot_download as download_snapshot
 from huggingface_hub.errors import (
+    BadRequestError,
     HFValidationError,
     HTTPError,  # of httpx or httpx2, whichever this client is built on
     OfflineModeIsEnabled,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import get_session, hf_raise_for_status, validate_repo_id
 from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from yaml import YAMLError
 
@@ -198,11 +200,21 @@ def upload(
 
 
 def _validate_card(files: Mapping[str, bytes | Path]) -> None:
+    """Ask the Hub, as the client does before a commit; `ModelCard.validate` of version 1 asks huggingface.co alone."""
     card = files["README.md"]
     try:
-        ModelCard((card if isinstance(card, bytes) else card.read_bytes()).decode("utf-8")).validate()
-    except (ValueError, TypeError, YAMLError) as error:  # the Hub's own verdict is a ValueError
+        text = (card if isinstance(card, bytes) else card.read_bytes()).decode("utf-8")
+        ModelCard(text)
+        response = get_session().post(
+            f"{constants.ENDPOINT}/api/validate-yaml", json={"repoType": "model", "content": text}
+        )
+        hf_raise_for_status(response)
+    except BadRequestError as error:
+        raise InputError(f"README.md: the card is not valid ({_said(error)}); mend its metadata") from error
+    except (UnicodeDecodeError, YAMLError, TypeError, ValueError) as error:
         raise InputError(f"README.md: the card is not valid ({one_line(error)}); mend its metadata") from error
+    for warning in response.json().get("warnings", []):
+        logger.warning(f"README.md: {warning.get('message')}")
 
 
 @dataclass
@@ -233,13 +245,16 @@ class _Attempt:
             api.create_branch(self.repo_id, branch=self.revision, exist_ok=True)
             head = api.model_info(self.repo_id, revision=self.revision).sha
         self.head = self.head or head
-        commit = api.create_commit(
-            self.repo_id,
-            [CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in self.files.items()],
-            commit_message=self.message,
-            revision=self.revision,
-            create_pr=self.create_pr,
-        )
+        files = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=file) for name, file in self.files.items()]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warnings while validating metadata")  # told before
+            commit = api.create_commit(
+                self.repo_id,
+                files,
+                commit_message=self.message,
+                revision=self.revision,
+                create_pr=self.create_pr,
+            )
         return Upload(commit.pr_url or commit.commit_url, changed=commit.oid != self.head)
 
 
@@ -279,6 +294,11 @@ def _is_transient(error: BaseException) -> bool:
     return _http_error(error) is not None and (status is None or status in (408, 500, 502, 503, 504))
 
 
+def _said(error: HTTPError) -> str:
+    """What the Hub said about an error, in one line of at most 200 characters."""
+    return " ".join(str(getattr(error, "server_message", None) or error).split())[:200]
+
+
 def _explain(error: BaseException, revision: str | None) -> str:
     """What went wrong with the Hub, and what to do about it."""
     http_error, status = _http_error(error), _response_status(error)
@@ -290,7 +310,7 @@ def _explain(error: BaseException, revision: str | None) -> str:
         return f"the client failed ({type(error).__name__}: {one_line(error)})"
     if status is None:
         return f"the connection to the Hub broke ({one_line(http_error)}); check the network, and push again"
-    said = " ".join(str(getattr(http_error, "server_message", None) or http_error).split())[:200]
+    said = _said(http_error)
     if isinstance(http_error, RevisionNotFoundError):
         return f"there is no revision {revision} to make a pull request for; leave out --revision, or --create-pr"
     known = {
