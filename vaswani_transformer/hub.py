@@ -267,7 +267,7 @@ def _retrying(act: Callable[[], Result], may_repeat: Callable[[BaseException], b
         except Exception as error:
             if not (_is_transient(error) and may_repeat(error)) or time.monotonic() - started > PATIENCE:
                 raise
-            logger.info(f"The Hub: {_explain(error, None)}; trying again")
+            logger.info(f"A passing fault of the Hub or on the way to it ({one_line(error)}); trying again")
             time.sleep(pause)
     return act()
 
