@@ -124,7 +124,7 @@ def _render(folder: Path, model: str, licence: str | None) -> str:
         longest=config.max_position_embeddings,
         sinusoidal=config.positional_encoding == "sinusoidal",
     )
-    return str(card)
+    return f"{card}\n"
 
 
 def weights_digest(folder: Path) -> str:
@@ -296,8 +296,10 @@ def _validation_rows(metrics: list[dict[str, Any]], best_in: str | None) -> list
             range(len(rows)),
             key=lambda row: (rows[row]["bleu"] if best_in == "bleu" else -rows[row]["validation_loss"], row),
         )
-    spread = min(len(rows), MOST_ROWS - 1)
-    shown = {round(place * (len(rows) - 1) / max(1, spread - 1)) for place in range(spread)} | {best} - {None}
+    shown = set(range(len(rows)))
+    if len(rows) > MOST_ROWS:
+        spread = MOST_ROWS - 1
+        shown = {round(place * (len(rows) - 1) / (spread - 1)) for place in range(spread)} | ({best} - {None})
     table = []
     for index in sorted(shown):
         row = rows[index]
