@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hub_server import HubServer
 from hub_worker import Done, Worker
+from huggingface_hub import ModelCard
 
 from vaswani_transformer import VaswaniConfig
 
@@ -27,6 +28,7 @@ PUSHED = {
     *("configuration_vaswani.py", "generation_vaswani.py", "modeling_vaswani.py", "pipeline_vaswani.py"),
 }
 OFFLINE = "import huggingface_hub.constants as constants; constants.HF_HUB_OFFLINE = True"
+LOADED = (".json", ".safetensors")
 TEXTS = ["Tom is here.", "The old woman opens the window because it is warm."]
 
 
@@ -152,14 +154,20 @@ def test_the_examples_of_the_card_run_as_written(
         assert process.python(code.replace('"translation", ', "")).out == worker.python(ours).out
 
 
-def test_a_second_push_sends_what_has_changed(hub: HubServer, worker: Worker, run_folder: Path) -> None:
+def test_a_second_push_sends_what_has_changed(
+    hub: HubServer, worker: Worker, run_folder: Path, corpus_files: dict[str, Path]
+) -> None:
     assert worker.command("push", run_folder, "anna/again").code == 0
+    data = ["--test-file", corpus_files["validation"], "--num-beams", "1"]
+    assert worker.command("evaluate", run_folder, *data).code == 0
     hub.requests.clear()
     done = worker.command("push", run_folder, "anna/again", "--license", "cc-by-4.0")
     assert "Pushed:" in done.err
     assert not any(request.method == "PUT" for request in hub.requests)
     newest, before, _ = hub.commits("anna/again")
     assert {name for name, blob in newest.files.items() if blob != before.files[name]} == {"README.md"}
+    card = ModelCard(newest.files["README.md"].data.decode())
+    assert (card.data.license, card.data.eval_results[0].dataset_name) == ("cc-by-4.0", "validation.tsv")
     hub.requests.clear()
     # The licence stays: it is in the folder's card.
     done = worker.command("push", run_folder, "anna/again")
@@ -180,6 +188,10 @@ def test_private_revision_and_pull_request(hub: HubServer, worker: Worker, run_f
         assert worker.command("push", run_folder, "anna/branches", "--revision", "v2").code == 0
     assert set(hub.files("anna/branches")) == {".gitattributes"}
     assert set(hub.files("anna/branches", "v2")) == PUSHED | {".gitattributes"}
+    done = worker.python(
+        "from vaswani_transformer.hub import download; print(*download('anna/branches', 'v2').iterdir())"
+    )
+    assert {Path(path).name for path in done.out.split()} == {name for name in PUSHED if name.endswith(LOADED)}
 
     # Who may not write may propose.
     done = worker.command(
@@ -327,6 +339,16 @@ def test_a_lasting_fault_while_loading_leaves_nothing_that_loads(
     assert worker.python(f"{OFFLINE}\n{code}").code == 1
     hub.faults.clear()
     assert translate(worker, name).code == 0
+
+
+def test_names_that_the_hub_does_not_give(hub: HubServer, worker: Worker, published: dict[str, bytes]) -> None:
+    hub.put("bob/secret", published, private=True)
+    hub.put("bob/gated", published, gated=True)
+    for name in ("anna/nothing", "bob/secret", "bob/gated", "not a name", "a/" + "b" * 99):
+        refused(translate(worker, name), name, "check the name and the network")
+    assert translate(worker, "bob/secret", HF_TOKEN="hf_bob_writes").code == 0
+    hub.put("anna/half", {name: data for name, data in published.items() if name != "tokenizer.json"})
+    refused(translate(worker, "anna/half"), "anna/half: no tokenizer.json")
 
 
 def test_a_file_that_was_damaged_in_the_cache_is_fetched_again(

@@ -60,26 +60,26 @@ def save_card(folder: Path, text: str) -> None:
     write_atomically(card_path(folder), lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def render_card(folder: Path, model: str, licence: str | None = None) -> str:
+def render_card(folder: Path, model: str, license: str | None = None) -> str:
     """The card of the model in `folder`, from its configuration and the records of its run.
 
     Args:
         folder: A run folder, or any model folder; of what it has no records of the card is silent.
         model: What `from_pretrained` is to be given: the repository, or the folder.
-        licence: Identifier of the weights' licence; the one that the present card has if not given.
+        license: Identifier of the weights' licence; the one that the present card has if not given.
 
     Raises:
         InputError: If a record is damaged.
     """
     try:
-        return _render(folder, model, licence)
+        return _render(folder, model, license)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
         raise InputError(f"{folder}: the card needs records that are missing or damaged ({error!r})") from error
 
 
-def _render(folder: Path, model: str, licence: str | None) -> str:
+def _render(folder: Path, model: str, license: str | None) -> str:
     run = RunFolder(folder)
     config = VaswaniConfig.from_pretrained(folder)
     settings = run.read_settings()
@@ -92,7 +92,7 @@ def _render(folder: Path, model: str, licence: str | None) -> str:
     card_data = ModelCardData(
         # The Hub knows codes of ISO 639 alone.
         language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
-        license=licence or _present_licence(folder),
+        license=license or _present_license(folder),
         library_name="transformers",
         pipeline_tag="translation",
         tags=[config.model_type, "translation"],
@@ -150,7 +150,7 @@ def _present_card(folder: Path) -> str | None:
         raise InputError(f"{card_path(folder)}: expected UTF-8 ({error}); mend or remove it") from error
 
 
-def _present_licence(folder: Path) -> str | None:
+def _present_license(folder: Path) -> str | None:
     try:
         return ModelCard(_present_card(folder) or "", ignore_metadata_errors=True).data.get("license")
     except (yaml.YAMLError, ValueError, TypeError) as error:
