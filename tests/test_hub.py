@@ -242,8 +242,8 @@ def test_a_passing_fault_while_pushing(
         ("POST", "/commit/", 412, "changed meanwhile (412"),
         ("POST", "/commit/", 429, "too many requests"),
         ("POST", "/commit/", 500, "has a fault (500"),
-        ("POST", "/commit/", "cut", "connection to the Hub broke"),
-        ("POST", "validate-yaml", "cut", "connection to the Hub broke"),
+        ("POST", "/commit/", "cut", "connection to the Hub failed"),
+        ("POST", "validate-yaml", "cut", "connection to the Hub failed"),
         ("PUT", "/objects/", "corrupt", "BadDigest"),
         ("PUT", "/objects/", 403, "(403"),
     ],
@@ -280,7 +280,7 @@ def test_a_pull_request_is_not_sent_twice(hub: HubServer, worker: Worker, run_fo
     assert worker.command("push", run_folder, "anna/once").code == 0
     hub.inject("POST", "/commit/", "drop")
     done = worker.command("push", run_folder, "anna/once", "--create-pr", "--license", "mit")
-    refused(done, "connection to the Hub broke")
+    refused(done, "connection to the Hub failed")
     assert [name for name in hub.repositories["anna/once"].references if "pr" in name] == ["refs/pr/1"]
 
 

@@ -267,7 +267,7 @@ def _retrying(act: Callable[[], Result], may_repeat: Callable[[BaseException], b
         except Exception as error:
             if not (_is_transient(error) and may_repeat(error)) or time.monotonic() - started > PATIENCE:
                 raise
-            logger.info(f"A passing fault of the Hub or on the way to it ({one_line(error)}); trying again")
+            logger.info(f"A fault of the Hub or on the way to it ({one_line(error)}); trying again")
             time.sleep(pause)
     return act()
 
@@ -309,7 +309,7 @@ def _explain(error: BaseException, revision: str | None) -> str:
     if http_error is None:
         return f"the client failed ({type(error).__name__}: {one_line(error)})"
     if status is None:
-        return f"the connection to the Hub broke ({one_line(http_error)}); check the network, and push again"
+        return f"the connection to the Hub failed ({one_line(http_error)}); check the network, and push again"
     said = _said(http_error)
     if isinstance(http_error, RevisionNotFoundError):
         return f"there is no revision {revision} to make a pull request for; leave out --revision, or --create-pr"
