@@ -24,22 +24,23 @@ say "4. Load it with transformers and translate"
 python - "$run" <<'PYTHON'
 import sys
 
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import logging, pipeline
 
-import vaswani_transformer  # noqa: F401 - registers the model with transformers
+import vaswani_transformer  # noqa: F401 - gives transformers the model and the task
 
-model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1])
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+logging.disable_progress_bar()
+translator = pipeline("translation", model=sys.argv[1])
 sentences = [
     "The old woman opens the window because she is tired.",
     "Did the children buy thirty-seven books?",
     "In summer the teacher does not want to drive to the city.",
 ]
-batch = tokenizer(sentences, padding=True, return_tensors="pt")
-translations = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)
-for sentence, translation in zip(sentences, translations):
-    print(f"  {sentence}\n  → {translation}")
+for sentence, translation in zip(sentences, translator(sentences)):
+    print(f"  {sentence}\n  → {translation['translation_text']}")
 PYTHON
+
+say "5. See what would be shared on the Hub (nothing is sent)"
+show vaswani-transformer push "$run" your-name/my-model --dry-run
 
 say "Your model is in $run. What to type next:"
 cat <<TEXT
