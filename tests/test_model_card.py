@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vaswani_transformer import training
 from vaswani_transformer.checkpoints import RunFolder
 from vaswani_transformer.cli import main
 from vaswani_transformer.errors import InputError
-from vaswani_transformer.model_card import MARKER, MOST_ROWS, render_card, update_card, weights_digest
+from vaswani_transformer.model_card import CURVE_WIDTH, MARKER, MOST_ROWS, render_card, update_card, weights_digest
 from vaswani_transformer.translation import PRETRAINED
 
 
@@ -124,6 +125,26 @@ def test_the_table_of_results_is_thinned_and_shows_the_best(run: RunFolder) -> N
     settings = run.read_settings()
     run.save_settings({**settings, "metric_for_best_model": "loss"})
     assert [row[0] for row in table(card_of(run), "Training results")] == ["100", "200", "**300**"]
+
+
+def test_the_training_curve(run: RunFolder) -> None:
+    validations(run, 0, 10, 20, 35)
+    curves = section(card_of(run), "Training results").split("```")[1].strip().splitlines()
+    assert curves[-1] == "BLEU            ▁▃▅█  0.00 to 35.00"
+    assert [line[:16].strip() for line in curves] == ["training loss", "validation loss", "BLEU"]
+    validations(run, *range(500))
+    curve = section(card_of(run), "Training results").split("```")[1].strip().splitlines()[-1].split()[1]
+    assert len(curve) == CURVE_WIDTH
+    assert list(curve) == sorted(curve)
+    assert curve.count("▁") < curve.count("▄")
+    # All the same, one alone, and none.
+    validations(run, 7, 7)
+    assert "BLEU            ▁▁  7.00 to 7.00" in card_of(run).text
+    validations(run, 7)
+    assert "From the first record to the last" not in card_of(run).text
+    with run.metrics.open("a") as file:
+        file.write(json.dumps({"step": 200, "epoch": 1, "seconds": 2.0, "loss": math.nan}) + "\n")
+    assert "nan" not in card_of(run).text
 
 
 def test_only_evaluations_of_these_weights_count(run: RunFolder) -> None:

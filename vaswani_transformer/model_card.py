@@ -26,6 +26,9 @@ TEMPLATE = Path(__file__).with_name("model_card_template.md")
 # A card with this comment is ours to rewrite; without it the text is the user's own.
 MARKER = "<!-- Written by vaswani-transformer from the records of the run."
 MOST_ROWS = 12
+# A curve of training: its width, and its heights from low to high.
+CURVE_WIDTH = 50
+HEIGHTS = "▁▂▃▄▅▆▇█"
 # The metrics of an evaluation, and their identifiers on the Hub.
 METRICS = {"BLEU": "bleu", "chrF++": "chrf"}
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -117,6 +120,7 @@ def _render(folder: Path, model: str, license: str | None) -> str:
         averaged=averaged,
         recipe=yaml.safe_dump(_recipe(settings), sort_keys=False, allow_unicode=True).strip() if settings else None,
         validations=_validation_rows(metrics, None if averaged else settings.get("metric_for_best_model")),
+        curves=_curves(metrics),
         scored=_scored(settings),
         scores=[_score_row(evaluation) for evaluation in evaluations],
         signatures=_signatures(evaluations),
@@ -151,8 +155,11 @@ def _present_card(folder: Path) -> str | None:
 
 
 def _present_license(folder: Path) -> str | None:
+    present = _present_card(folder)
+    if present is None:
+        return None
     try:
-        return ModelCard(_present_card(folder) or "", ignore_metadata_errors=True).data.get("license")
+        return ModelCard(present, ignore_metadata_errors=True).data.get("license")
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise InputError(
             f"{card_path(folder)}: the metadata at its top cannot be read ({one_line(error)}); mend or remove the card"
@@ -312,6 +319,27 @@ def _validation_rows(metrics: list[dict[str, Any]], best_in: str | None) -> list
         ]
         table.append([f"**{number}**" if number and index == best else number for number in numbers])
     return table
+
+
+def _curves(metrics: list[dict[str, Any]]) -> list[str]:
+    """How each quantity went in training, a line of text for each; the first and the last value beside it."""
+    lines = []
+    for name, key in (("training loss", "loss"), ("validation loss", "validation_loss"), ("BLEU", "bleu")):
+        values = [record[key] for record in metrics if math.isfinite(record.get(key, math.nan))]
+        if len(values) < 2:
+            continue
+        points = [values[index] for index in _spread(len(values), CURVE_WIDTH)]
+        low, high = min(points), max(points)
+        heights = [round((value - low) / ((high - low) or 1) * (len(HEIGHTS) - 1)) for value in points]
+        curve = "".join(HEIGHTS[height] for height in heights)
+        lines.append(f"{name:16}{curve}  {values[0]:.2f} to {values[-1]:.2f}")
+    return lines
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` of `count` indices, the first and the last among them, evenly spread."""
+    shown = min(count, most)
+    return [round(place * (count - 1) / max(1, shown - 1)) for place in range(shown)]
 
 
 def _scored(settings: dict[str, Any]) -> str | None:
