@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import re
 import subprocess
 import sys
 from dataclasses import MISSING, fields

@@ -192,11 +192,18 @@ MAY_CHANGE = frozenset(
 )
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Tells the default of an option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
 class ArgumentParser(HfArgumentParser):
     """A parser that raises [`InputError`] in one line, and names the nearest flag for one it does not know."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+        super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
