@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import MISSING, fields
@@ -37,6 +37,14 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     text = create_training_parser().format_help()
     for setting in fields(TranslationTrainingArguments):
         assert f"--{setting.name}" in text
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_tells_a_default_where_there_is_one(name: str) -> None:
+    text = " ".join(COMMANDS[name].create_parser().format_help().split())
+    assert not re.search(r"default: (None|False|\[\]|==SUPPRESS==)", text)
+    if name in ("translate", "evaluate"):
+        assert "1 is greedy. (default: 4)" in text
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
