@@ -249,7 +249,7 @@ def test_mistakes_about_a_model(refused: Refused, model_folder: Path, tmp_path: 
         shutil.copy(model_folder / file, tmp_path / "bart")
     refused(["translate", str(tmp_path / "bart")], "type vaswani, found bart")
 
-    refused(["translate", "nobody/nothing"], "nobody/nothing", "check the name and the network")
+    refused(["translate", "nobody/nothing"], "nobody/nothing", "unset it to look on the Hub")
     refused(["translate", str(tmp_path / "nowhere")], "no such model folder")
     refused(["translate"], "MODEL")
 

@@ -119,7 +119,9 @@ class RunFolder:
         try:
             settings = yaml.safe_load(self.arguments.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.arguments}: does not hold the run's settings any more ({error!r})") from error
+            raise InputError(
+                f"{self.arguments}: does not hold the run's settings any more ({one_line(error)})"
+            ) from error
         if not isinstance(settings, dict):
             raise InputError(f"{self.arguments}: does not hold the run's settings any more (no `key: value` lines)")
         return settings
@@ -264,8 +266,12 @@ class RunFolder:
 
 
 def _append(path: Path, values: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")
+    """Append a record in place of half a one, which an interruption left at the end."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+        file.write((json.dumps(values) + "\n").encode("utf-8"))
 
 
 GENERATORS = ("rng", "cuda_rng")

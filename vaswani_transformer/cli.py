@@ -360,7 +360,7 @@ def evaluate(arguments: list[str]) -> int:
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences
     from .evaluation import score_translations
-    from .model_card import public_dataset_name, update_card, weights_digest
+    from .model_card import is_for_everyone, public_dataset_name, update_card, weights_digest
     from .translation import load_pipeline, translate
 
     if options.json and not Path(options.json).absolute().parent.is_dir():
@@ -395,7 +395,7 @@ def evaluate(arguments: list[str]) -> int:
             run.record_evaluation(
                 weights=weights,
                 data=files or dataset,
-                dataset_name=dataset,
+                dataset_name=dataset if dataset and is_for_everyone(options.dataset_name) else None,
                 dataset_config_name=options.dataset_config_name,
                 split=options.test_split if dataset else None,
                 source_lang=options.source_lang,

@@ -39,6 +39,9 @@ DESCRIPTION = ("config.json", "generation_config.json", "tokenizer.json", "token
 # Seconds before each further try, and after how many none begins: the client itself retries some requests for long.
 PAUSES = (0.5, 1.0, 2.0)
 PATIENCE = 20.0
+TIMEOUT = 60.0
+# What `from_pretrained` would read beside our files, and which a model that was there before may have left.
+OF_OTHER_MODELS = ("adapter_config.json", "added_tokens.json", "special_tokens_map.json")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -186,6 +189,8 @@ def upload(
         InputError: If there is no token, the card is not valid, or the Hub or the network fails.
     """
     try:
+        if not constants.ENDPOINT.startswith(("http://", "https://")):
+            raise InputError(f"HF_ENDPOINT: expected the URL of a Hub, found {constants.ENDPOINT}; mend or unset it")
         if get_token() is None:
             raise InputError("no access token of the Hub: log in with `hf auth login`, or set HF_TOKEN")
         # First of all: an invalid card must not leave an empty repository behind.
@@ -205,14 +210,17 @@ def _validate_card(files: Mapping[str, bytes | Path]) -> None:
     try:
         text = (card if isinstance(card, bytes) else card.read_bytes()).decode("utf-8")
         ModelCard(text)
+    except (YAMLError, TypeError, ValueError) as error:
+        raise InputError(f"README.md: the card is not valid ({one_line(error)}); mend its metadata") from error
+    try:
         response = get_session().post(
-            f"{constants.ENDPOINT}/api/validate-yaml", json={"repoType": "model", "content": text}
+            f"{constants.ENDPOINT}/api/validate-yaml",
+            json={"repoType": "model", "content": text},
+            timeout=TIMEOUT,
         )
         hf_raise_for_status(response)
     except BadRequestError as error:
         raise InputError(f"README.md: the card is not valid ({_said(error)}); mend its metadata") from error
-    except (UnicodeDecodeError, YAMLError, TypeError, ValueError) as error:
-        raise InputError(f"README.md: the card is not valid ({one_line(error)}); mend its metadata") from error
     for warning in response.json().get("warnings", []):
         logger.warning(f"README.md: {warning.get('message')}")
 
@@ -245,6 +253,12 @@ class _Attempt:
             api.create_branch(self.repo_id, branch=self.revision, exist_ok=True)
             head = api.model_info(self.repo_id, revision=self.revision).sha
         self.head = self.head or head
+        strays = sorted({*OF_OTHER_MODELS} & {*api.list_repo_files(self.repo_id, revision=self.revision)})
+        if strays:
+            raise InputError(
+                f"{self.repo_id}: holds {', '.join(strays)} of another model, which from_pretrained would read beside "
+                "this one's files; delete what is there, or push to another repository or --revision"
+            )
         files = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=file) for name, file in self.files.items()]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Warnings while validating metadata")  # told before
@@ -290,8 +304,8 @@ def _response_status(error: BaseException) -> int | None:
 
 
 def _is_transient(error: BaseException) -> bool:
-    status = _response_status(error)
-    return _http_error(error) is not None and (status is None or status in (408, 500, 502, 503, 504))
+    http_error, status = _http_error(error), _response_status(error)
+    return http_error is not None and (status is None or status in (408, 500, 502, 503, 504))
 
 
 def _said(error: HTTPError) -> str:
@@ -306,6 +320,10 @@ def _explain(error: BaseException, revision: str | None) -> str:
         return "HF_HUB_OFFLINE is set, so nothing is sent; unset it to push"
     if any(isinstance(link, OSError) and link.errno in DISK_FULL for link in _chain(error)):
         return "the disk is full; make room, and push again"
+    if isinstance(error, UnicodeEncodeError):
+        return "the access token is malformed; log in with `hf auth login`, or set HF_TOKEN anew"
+    if http_error is None and isinstance(error, ValueError):
+        return f"the connection cannot be made ({one_line(error)}); look at HTTP_PROXY and HTTPS_PROXY"
     if http_error is None:
         return f"the client failed ({type(error).__name__}: {one_line(error)})"
     if status is None:

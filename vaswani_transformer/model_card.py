@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import re
+import shlex
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ CURVE_WIDTH = 50
 HEIGHTS = "▁▂▃▄▅▆▇█"
 # The metrics of an evaluation, and their identifiers on the Hub.
 METRICS = {"BLEU": "bleu", "chrF++": "chrf"}
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 
 def card_path(folder: Path) -> Path:
@@ -60,7 +61,7 @@ def update_card(folder: Path) -> None:
 
 def save_card(folder: Path, text: str) -> None:
     """Write the card of `folder`, replaced at once."""
-    write_atomically(card_path(folder), lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomically(card_path(folder).resolve(), lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def render_card(folder: Path, model: str, license: str | None = None) -> str:
@@ -79,13 +80,17 @@ def render_card(folder: Path, model: str, license: str | None = None) -> str:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
-        raise InputError(f"{folder}: the card needs records that are missing or damaged ({error!r})") from error
+        raise InputError(
+            f"{folder}: no card can be written from training_args.yaml, metrics.jsonl and evaluations.jsonl "
+            f"({type(error).__name__}: {one_line(error)}); mend or remove what is damaged, or write a README.md "
+            "of your own"
+        ) from error
 
 
 def _render(folder: Path, model: str, license: str | None) -> str:
     run = RunFolder(folder)
     config = VaswaniConfig.from_pretrained(folder)
-    settings = run.read_settings()
+    settings = _settings_of(run)
     averaged = _averaged_steps(run)
     metrics = run.read_records(run.metrics)
     evaluations = _evaluations_of_these_weights(run)
@@ -94,7 +99,7 @@ def _render(folder: Path, model: str, license: str | None) -> str:
     dataset = settings.get("dataset_name")
     card_data = ModelCardData(
         # The Hub knows codes of ISO 639 alone.
-        language=[code for code in languages if re.fullmatch("[a-z]{2,3}", code)] or None,
+        language=[code for code in map(_language_code, languages) if re.fullmatch("[a-z]{2,3}", code)] or None,
         license=license or _present_license(folder),
         library_name="transformers",
         pipeline_tag="translation",
@@ -124,11 +129,21 @@ def _render(folder: Path, model: str, license: str | None) -> str:
         scored=_scored(settings),
         scores=[_score_row(evaluation) for evaluation in evaluations],
         signatures=_signatures(evaluations),
-        commands=[f"vaswani-transformer evaluate {model} {evaluation['flags']}" for evaluation in evaluations],
+        commands=[
+            f"vaswani-transformer evaluate {shlex.quote(model)} {evaluation['flags']}" for evaluation in evaluations
+        ],
         longest=config.max_position_embeddings,
         sinusoidal=config.positional_encoding == "sinusoidal",
     )
     return f"{card}\n"
+
+
+def _settings_of(run: RunFolder) -> dict[str, Any]:
+    """The settings of a run, with the defaults of those that its version did not have; none if there was no run."""
+    settings = run.read_settings()
+    defaults = {setting.name: _default(setting) for setting in fields(TranslationTrainingArguments)}
+    # Every training writes this one; a file without it is something else.
+    return {**defaults, **settings, "output_dir": settings["output_dir"]} if settings else {}
 
 
 def weights_digest(folder: Path) -> str:
@@ -139,7 +154,17 @@ def weights_digest(folder: Path) -> str:
 
 def public_dataset_name(name: str) -> str:
     """The part of a data set's name that may leave the machine: all of it, or the last part of a folder's."""
-    return name if name.startswith("builtin:") or _is_on_the_hub(name) else Path(name).name
+    return name if is_for_everyone(name) else Path(name).name
+
+
+def is_for_everyone(name: str) -> bool:
+    """Whether everyone can load a data set by this name: from the Hub, or as the built-in corpus."""
+    return name.startswith("builtin:") or _is_on_the_hub(name)
+
+
+def _language_code(code: str) -> str:
+    """A language without its script and its region: `zh` for `zh-CN`, `deu` for `deu_Latn`."""
+    return re.split("[-_]", code)[0].lower()
 
 
 def _is_on_the_hub(dataset: str) -> bool:
@@ -148,6 +173,8 @@ def _is_on_the_hub(dataset: str) -> bool:
 
 
 def _present_card(folder: Path) -> str | None:
+    if card_path(folder).is_dir():
+        raise InputError(f"{card_path(folder)}: is a folder, expected the card; move it away")
     try:
         return card_path(folder).read_text(encoding="utf-8") if card_path(folder).is_file() else None
     except UnicodeDecodeError as error:
@@ -283,7 +310,8 @@ def _length_of(metrics: list[dict[str, Any]]) -> str | None:
     if not metrics:
         return None
     last = metrics[-1]
-    return f"{last['step']:,} updates in {max(1, round(last['seconds'] / 60)):,} minutes"
+    minutes = round(last["seconds"] / 60)
+    return f"{last['step']:,} updates in {f'{minutes:,} minutes' if minutes > 1 else 'less than two minutes'}"
 
 
 def _validation_rows(metrics: list[dict[str, Any]], best_in: str | None) -> list[list[str]]:
@@ -296,13 +324,10 @@ def _validation_rows(metrics: list[dict[str, Any]], best_in: str | None) -> list
             rows.append({**record, "loss": loss})
     if not rows:
         return []
-    best = None
-    if best_in is not None:
-        # As training chooses: the later of two that are equally good.
-        best = max(
-            range(len(rows)),
-            key=lambda row: (rows[row]["bleu"] if best_in == "bleu" else -rows[row]["validation_loss"], row),
-        )
+    # As training chooses: the later of two that are equally good.
+    signs = {"bleu": ("bleu", 1), "loss": ("validation_loss", -1)}
+    name, sign = signs.get(best_in, ("", 0))
+    best = max((i for i in range(len(rows)) if name in rows[i]), key=lambda i: (sign * rows[i][name], i), default=None)
     shown = set(range(len(rows)))
     if len(rows) > MOST_ROWS:
         spread = MOST_ROWS - 1

@@ -10,7 +10,7 @@ stacks, models. Where the paper is silent this follows the code of its authors (
 # its `kwargs` which arguments it takes, and a string would not tell.
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -35,6 +35,10 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import VaswaniGenerationMixin
+
+if TYPE_CHECKING:
+    # transformers brings and saves the files that this one imports, and the configuration names that one too.
+    from .pipeline_vaswani import TranslationPipeline  # noqa: F401
 
 logger = logging.get_logger(__name__)
 

@@ -9,16 +9,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from huggingface_hub import get_token
 from safetensors import safe_open
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from .checkpoints import RunFolder
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
 from .hub import WEIGHTS, Upload, check_repo_id, upload
 from .model_card import card_path, own_text, render_card, save_card
-from .translation import PRETRAINED, load_model, local_folder
+from .translation import load_model, local_folder
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ def push_to_hub(
         InputError: If the model is not whole, a name or the card is not valid, there is no access token, or the Hub or
             the network fails.
     """
+    if revision is not None and not revision.strip():
+        raise InputError("--revision: expected the name of a branch, found nothing; leave it out for main")
     files = prepare(model, repo_id, license)
     done = upload(
         repo_id,
@@ -78,7 +82,7 @@ def push_to_hub(
         create_pr=create_pr,
     )
     folder = local_folder(str(model))
-    if own_text(folder) is None and folder.parent != PRETRAINED:
+    if RunFolder(folder).is_run() and own_text(folder) is None:
         try:
             save_card(folder, files["README.md"].decode("utf-8"))
         except OSError as error:
@@ -102,17 +106,18 @@ def prepare(model: str | Path, repo_id: str, license: str | None = None) -> dict
     if folder is None:
         raise InputError(f"{model}: no model folder here, and no checkpoint that ships with the package")
     # What does not load here is not published.
-    loaded, _ = load_model(str(folder))
+    loaded, tokenizer = load_model(str(folder))
+    _check_weights(folder, set(loaded.state_dict()))
     card = own_text(folder)
     if card is not None and license is not None:
         raise InputError(f"{card_path(folder)}: is your own text; write `license: {license}` into its metadata")
     files = {
         "README.md": (card or render_card(folder, repo_id, license)).encode("utf-8"),
-        "config.json": _configuration(loaded.config),
+        # Not that of `loaded`, which is in float32 whatever the weights are.
+        "config.json": _configuration(VaswaniConfig.from_pretrained(folder)),
         "generation_config.json": _as_json(json.loads(loaded.generation_config.to_json_string())),
         WEIGHTS: folder / WEIGHTS,
-        "tokenizer.json": (folder / "tokenizer.json").read_bytes(),
-        "tokenizer_config.json": _tokenizer_configuration(folder),
+        **_tokenizer_files(tokenizer),
         **{name: Path(__file__).with_name(name).read_bytes() for name in CODE},
     }
     _keep_private(files, folder)
@@ -126,9 +131,29 @@ def _configuration(config: PreTrainedConfig) -> bytes:
     return _as_json({**values, "auto_map": AUTO_MAP, "custom_pipelines": CUSTOM_PIPELINES})
 
 
-def _tokenizer_configuration(folder: Path) -> bytes:
-    values = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    return _as_json({name: value for name, value in values.items() if name not in LOCAL_TOKENIZER_KEYS.split()})
+def _tokenizer_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
+    """The tokenizer in two files, whatever files transformers read it from."""
+    with TemporaryDirectory() as aside:
+        tokenizer.save_pretrained(aside)
+        tokens = Path(aside, "tokenizer.json").read_bytes()
+        settings = json.loads(Path(aside, "tokenizer_config.json").read_text(encoding="utf-8"))
+    kept = {name: value for name, value in settings.items() if name not in LOCAL_TOKENIZER_KEYS.split()}
+    return {"tokenizer.json": tokens, "tokenizer_config.json": _as_json(kept)}
+
+
+def _check_weights(folder: Path, names: set[str]) -> None:
+    """Check that the weights hold no other tensors than the model's, such as an optimizer's.
+
+    Raises:
+        InputError: If they do.
+    """
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        others = sorted(set(file.keys()) - names)
+    if others:
+        raise InputError(
+            f"{folder / WEIGHTS}: holds {len(others)} tensors that are not the model's, such as {others[0]}; save the "
+            "model anew with save_pretrained"
+        )
 
 
 def _as_json(values: Mapping[str, object]) -> bytes:
@@ -144,9 +169,8 @@ def _keep_private(files: Mapping[str, bytes | Path], folder: Path) -> None:
     private = {"the path of the model's folder": str(folder.resolve())}
     if len(Path.home().parts) > 1:
         private["a path in your home folder"] = f"{Path.home()}{os.sep}"
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if len(token := os.environ.get(name, "").strip()) > 8:
-            private[f"the access token of {name}"] = token
+    if len(token := (get_token() or "")) > 8:
+        private["your access token of the Hub"] = token
     for name, content in files.items():
         if isinstance(content, Path):
             with safe_open(content, "pt") as file:
@@ -154,5 +178,5 @@ def _keep_private(files: Mapping[str, bytes | Path], folder: Path) -> None:
         for what, text in private.items():
             if text.encode("utf-8") in content:
                 raise InputError(f"{name}: holds {what}, which must not be published; remove it there")
-        if re.search(rb"\bhf_[A-Za-z]{30,}\b", content):
+        if re.search(rb"\b(hf|api_org)_[A-Za-z0-9]{30,}\b", content):
             raise InputError(f"{name}: holds what looks like an access token of the Hub; remove it there")

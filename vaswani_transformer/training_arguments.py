@@ -130,6 +130,9 @@ class TranslationTrainingArguments:
             raise InputError("validation_file goes with train_file; with dataset_name use validation_split")
         if self.train_file and not self.validation_file:
             raise InputError("train_file needs validation_file, pairs to validate on that are not trained on")
+        if self.dataset_name and Path(self.dataset_name).is_dir():
+            # A folder is none of the Hub's data sets, wherever its name is read again.
+            self.dataset_name = str(Path(self.dataset_name).resolve())
         if self.source_lang == self.target_lang:
             raise InputError(f"source_lang and target_lang must differ, got {self.source_lang} twice")
         if self.max_steps is None and self.num_train_epochs is None and self.max_minutes is None:

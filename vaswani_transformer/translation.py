@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -86,7 +87,7 @@ def load_model(
             config=config,
             dtype=dtype,
             # Beams are few queries at a time, for which plain products beat the fused kernel on a CPU.
-            attn_implementation=None if torch.accelerator.is_available() else "eager",
+            attn_implementation="sdpa" if torch.accelerator.is_available() else "eager",
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
@@ -148,6 +149,11 @@ def _model_folder(name: str) -> Path:
     except InputError:
         raise
     except Exception as error:  # the Hub and the network fail in many ways
+        if constants.HF_HUB_OFFLINE:
+            raise InputError(
+                f"{name}: not a folder, not a checkpoint of this package ({', '.join(shipped_checkpoints())}), and "
+                "not in the cache; HF_HUB_OFFLINE is set, unset it to look on the Hub"
+            ) from error
         raise InputError(
             f"{name}: not a folder, not a checkpoint of this package ({', '.join(shipped_checkpoints())}), and the "
             f"Hub did not give it; check the name and the network ({one_line(error)})"
@@ -163,6 +169,8 @@ def _check_files(name: str, folder: Path) -> None:
         ("tokenizer_config.json", "tokenizer's settings"),
         ("model.safetensors", "weights"),
     ):
+        if file == "model.safetensors" and (folder / f"{file}.index.json").is_file():
+            raise InputError(f"{name}: the weights are in several files; save the model with a higher max_shard_size")
         if not (folder / file).is_file():
             raise InputError(f"{name}: no {file}, the model's {what}; a model folder needs one")
 
