@@ -133,6 +133,54 @@ def test_a_pushed_model_is_the_same_with_the_package_and_without(
     assert stranger.python(behaviour("anna/same", trust_remote_code=False)).code == 1
 
 
+def test_who_has_no_package_trains_saves_and_pushes_on(
+    hub: HubServer, worker: Worker, stranger: Worker, run_folder: Path
+) -> None:
+    assert worker.command("push", run_folder, "anna/first").code == 0
+    code = f"""
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+model = AutoModelForSeq2SeqLM.from_pretrained("anna/first", trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained("anna/first", trust_remote_code=True)
+batch = tokenizer({TEXTS}, text_target={TEXTS}, padding=True, return_tensors="pt")
+model(**batch).loss.backward()
+for parameter in model.parameters():
+    parameter.data -= 0.1 * parameter.grad
+model.save_pretrained("saved")
+tokenizer.save_pretrained("saved")
+model.push_to_hub("anna/second")
+tokenizer.push_to_hub("anna/second")
+for name in ("saved", "anna/second"):
+    pipe = pipeline("translation", model=name, trust_remote_code=True)
+    print(type(pipe).__name__, pipe({TEXTS}))
+pipe.save_pretrained("again")
+pipe = pipeline("translation", model="again", trust_remote_code=True)
+print(type(pipe).__name__, pipe({TEXTS}))
+"""
+    done = stranger.python(code, HF_TOKEN="hf_anna_writes")
+    assert done.code == 0, done
+    lines = [line for line in done.out.splitlines() if line.startswith("TranslationPipeline")]
+    assert len(lines) == 3
+    assert len(set(lines)) == 1
+    # Who has the package needs none of the code.
+    ours = worker.python(
+        "import vaswani_transformer\nfrom transformers import pipeline\n"
+        f"pipe = pipeline('translation', model='anna/second')\nprint(type(pipe).__name__, pipe({TEXTS}))"
+    )
+    assert ours.out.splitlines()[-1] == lines[0]
+
+
+def test_files_of_another_model_are_not_left_beside_ours(hub: HubServer, worker: Worker, run_folder: Path) -> None:
+    hub.put("anna/mixed", {"added_tokens.json": b"{}", "adapter_config.json": b"{}", "notes.txt": b"mine"})
+    refused(
+        worker.command("push", run_folder, "anna/mixed"), "adapter_config.json, added_tokens.json of another model"
+    )
+    assert set(hub.files("anna/mixed")) >= {"added_tokens.json", "notes.txt"}
+    assert "config.json" not in hub.files("anna/mixed")
+    hub.put("anna/notes", {"notes.txt": b"mine"})
+    assert worker.command("push", run_folder, "anna/notes").code == 0
+    assert set(hub.files("anna/notes")) == PUSHED | {".gitattributes", "notes.txt"}
+
+
 def test_the_examples_of_the_card_run_as_written(
     hub: HubServer, worker: Worker, stranger: Worker, run_folder: Path
 ) -> None:
@@ -270,6 +318,10 @@ def test_mistakes_in_pushing(hub: HubServer, worker: Worker, run_folder: Path, t
     refused(worker.command("push", own, "anna/new"), "README.md: the card is not valid")
     assert "anna/new" not in hub.repositories
     refused(worker.command("push", run_folder, "anna/new", setup=OFFLINE), "HF_HUB_OFFLINE is set")
+    refused(worker.command("push", run_folder, "anna/new", "--revision", " "), "the name of a branch")
+    nowhere = "from huggingface_hub import constants; constants.ENDPOINT = 'nonsense'"
+    refused(worker.command("push", run_folder, "anna/new", setup=nowhere), "HF_ENDPOINT: expected the URL of a Hub")
+    refused(worker.command("push", run_folder, "anna/new", HF_TOKEN="hf_ü"), "the access token is malformed")
     (own / "README.md").write_text("# Mine\n")
     done = worker.command("push", own, "anna/plain")
     assert (done.code, done.err.count("\n")) == (0, 2), done

@@ -147,6 +147,54 @@ def test_the_training_curve(run: RunFolder) -> None:
     assert "nan" not in card_of(run).text
 
 
+def test_records_of_an_older_version_and_of_changed_settings(run: RunFolder) -> None:
+    settings = run.read_settings()
+    del settings["eval_sentences"], settings["average_last"]
+    run.save_settings({**settings, "metric_for_best_model": "bleu"})
+    validations(run, 5)
+    # A validation without BLEU, as a resumed run without it makes.
+    run.record(step=200, epoch=1, seconds=2.0, validation_loss=3.0)
+    rows = table(card_of(run), "Training results")
+    assert [row[0] for row in rows] == ["**100**", "200"]
+
+
+def test_half_a_record_is_no_obstacle(run: RunFolder) -> None:
+    with run.evaluations.open("a") as file:
+        file.write('{"weights": "ab')
+    run.record_evaluation(**evaluation(run))
+    assert [record["data"] for record in run.read_records(run.evaluations)] == ["test.tsv.gz"]
+    assert len(table(card_of(run), "Scores")) == 1
+
+
+def test_a_folder_or_a_link_in_the_cards_place(run: RunFolder, tmp_path: Path) -> None:
+    card = run.path / "README.md"
+    card.rename(tmp_path / "card.md")
+    card.symlink_to(tmp_path / "card.md")
+    run.record_evaluation(**evaluation(run))
+    update_card(run.path)
+    assert card.is_symlink()
+    assert "20.12" in (tmp_path / "card.md").read_text(encoding="utf-8")
+    card.unlink()
+    card.mkdir()
+    (card / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="is a folder, expected the card"):
+        render_card(run.path, "user/name")
+    update_card(run.path)
+    assert (card / "mine.txt").read_text() == "mine"
+
+
+def test_languages_with_scripts_and_regions(run: RunFolder) -> None:
+    run.save_settings({**run.read_settings(), "source_lang": "zh-CN", "target_lang": "deu_Latn"})
+    assert card_of(run).data.language == ["zh", "deu"]
+
+
+def test_names_are_quoted_in_the_examples(run: RunFolder) -> None:
+    run.record_evaluation(**evaluation(run))
+    text = ModelCard(render_card(run.path, 'my "best" run')).text
+    assert 'model="my \\"best\\" run")' in text
+    assert "evaluate 'my \"best\" run' --test-file" in text
+
+
 def test_only_evaluations_of_these_weights_count(run: RunFolder) -> None:
     run.record_evaluation(**evaluation(run, weights="0" * 64, bleu=99.0))
     assert "99.0" not in str(card_of(run))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import Refused
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vaswani_transformer
 from vaswani_transformer.checkpoints import RunFolder
@@ -55,6 +56,42 @@ def test_a_dry_run_lists_all_that_would_leave(
     assert listed == {name: len(_bytes(content)) for name, content in files.items()}
     assert set(listed) == SENT
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_tokenizer_in_the_files_of_version_4(run: Path, tmp_path: Path) -> None:
+    settings = json.loads((run / "tokenizer_config.json").read_text())
+    special = {name: settings.pop(name) for name in list(settings) if name.endswith("_token")}
+    assert len(special) == 4
+    (run / "tokenizer_config.json").write_text(json.dumps(settings))
+    (run / "special_tokens_map.json").write_text(json.dumps(special))
+    for name, content in prepare(run, "user/name").items():
+        (tmp_path / name).write_bytes(_bytes(content))
+    here, there = AutoTokenizer.from_pretrained(run), AutoTokenizer.from_pretrained(tmp_path)
+    assert there("Tom") == here("Tom")
+    assert there.special_tokens_map == here.special_tokens_map
+    assert (there.eos_token, there.pad_token_id) == ("</s>", 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_precision_of_the_weights_is_theirs(run: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    AutoModelForSeq2SeqLM.from_pretrained(run).to(dtype).save_pretrained(run)
+    for name, content in prepare(run, "user/name").items():
+        (tmp_path / name).write_bytes(_bytes(content))
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).dtype == dtype
+
+
+def test_other_tensors_than_the_models_do_not_leave(run: Path) -> None:
+    weights = load_file(run / "model.safetensors")
+    save_file({**weights, "optimizer.exp_avg": torch.zeros(9)}, run / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"holds 1 tensors that are not the model's, such as optimizer\.exp_avg"):
+        prepare(run, "user/name")
+
+
+def test_a_model_in_several_files(run: Path, refused: Refused) -> None:
+    model = AutoModelForSeq2SeqLM.from_pretrained(run)
+    (run / "model.safetensors").unlink()
+    model.save_pretrained(run, max_shard_size="50KB")
+    refused(["push", str(run), "user/name", "--dry-run"], "the weights are in several files", "max_shard_size")
 
 
 def _bytes(content: bytes | Path) -> bytes:

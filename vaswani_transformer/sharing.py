@@ -100,7 +100,7 @@ def prepare(model: str | Path, repo_id: str, license: str | None = None) -> dict
     if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
         raise InputError(f"--license: expected an identifier of the Hub such as cc-by-4.0, got {license}")
     run = RunFolder(model)
-    if run.is_run() and not run.weights.is_file():
+    if run.is_run() and not any(run.path.glob("model*.safetensors")):
         raise InputError(f"{model}: the run has not saved its best model yet; it does at its first validation")
     folder = local_folder(str(model))
     if folder is None:
