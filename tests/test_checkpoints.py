@@ -51,7 +51,8 @@ def test_a_failed_checkpoint_leaves_the_one_before(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr("vaswani_transformer.checkpoints.json.dumps", fail)
         folder.save_checkpoint(model, optimizer, TrainingState(step=2), [generator_states()])
-    assert [step.name for step in folder.steps()] == ["step-000001"]
+    # Its half does not take the room that is needed.
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-000001"]
     other = torch.nn.Linear(3, 2)
     assert folder.load_checkpoint(other, create_optimizer(other), rank=0).step == 1
     assert torch.equal(other.weight, model.weight)
@@ -66,12 +67,18 @@ def test_a_failed_checkpoint_leaves_the_one_before(tmp_path: Path, monkeypatch: 
 
 def test_old_checkpoints_go_by_number_and_odd_ones_first(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    for number in (999_990, 999_995, 999_999, 1_000_000, 1_000_003):
+    for number in (5, 999_990, 999_995, 999_999, 1_000_000, 1_000_003):
         folder.step(number).mkdir(parents=True)
     assert [step.name for step in folder.steps()][-2:] == ["step-1000000", "step-1000003"]
-    assert [step.name for step in folder.steps(every=5)] == ["step-999990", "step-999995", "step-1000000"]
-    folder.remove_old(keep=2, every=5)
-    assert [step.name for step in folder.steps()] == ["step-999995", "step-1000000", "step-1000003"]
+    assert [step.name for step in folder.steps(every=5)][1:] == ["step-999990", "step-999995", "step-1000000"]
+    folder.remove_old(keep=2, every=5, best_step=5)
+    assert [step.name for step in folder.steps()] == ["step-000005", "step-999995", "step-1000000", "step-1000003"]
+    folder.remove_old(keep=2, every=5, best_step=0)
+    assert [path.name for path in sorted(folder.checkpoints.iterdir())] == [
+        "step-1000000",
+        "step-1000003",
+        "step-999995",
+    ]
 
 
 def test_the_mean_is_taken_in_float64(tmp_path: Path) -> None:

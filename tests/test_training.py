@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
+import random
 import signal
 import subprocess
 import sys
@@ -37,6 +37,29 @@ def losses(records: list[dict]) -> list[float]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(RunFolder(folder).steps()[-1] / "model.safetensors")
+
+
+def same_run(one: Path, other: Path) -> None:
+    """Check that two runs ended with the same weights, the same best model and the same records but for the clock."""
+
+    def records(folder: Path) -> list[dict]:
+        found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        clock = ("seconds", "target_tokens_per_second")
+        return [{name: value for name, value in record.items() if name not in clock} for record in found]
+
+    assert records(one) == records(other)
+    for files in (
+        (one / "model.safetensors", other / "model.safetensors"),
+        *zip(states(one), states(other), strict=True),
+    ):
+        first, second = map(load_file, files)
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first), files
+
+
+def states(folder: Path) -> list[Path]:
+    """The tensors of the newest checkpoint."""
+    return sorted(RunFolder(folder).steps()[-1].glob("*.safetensors"))
 
 
 def test_same_seed_same_losses_to_the_last_digit(small_run: list[str], tmp_path: Path) -> None:
@@ -222,20 +245,39 @@ def test_resume_refuses_other_settings(
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training_state.safetensors", "training_state.json"])
-def test_resume_names_a_damaged_checkpoint(
-    name: str, small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("damage", ["truncated", "other bytes", "missing"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    name: str, damage: str, small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = run([*small_run, "--max-steps", "6", "--save-steps", "2"], tmp_path / "whole")
-    run([*small_run, "--max-steps", "4", "--save-steps", "2"], tmp_path / "a")
+    flags = [*small_run, "--max-steps", "6", "--save-steps", "2", "--average-last", "2", "--eval-steps", "5"]
+    run(flags, tmp_path / "whole")
+    run([*flags, "--max-steps", "4"], tmp_path / "a")
     newest = RunFolder(tmp_path / "a").steps()[-1]
-    (newest / name).write_bytes((newest / name).read_bytes()[:30])
-    again = [*small_run, "--max-steps", "6", "--save-steps", "2"]
-    assert main(["train", *again, "--output-dir", str(tmp_path / "a"), "--resume"]) == 2
+    data = (newest / name).read_bytes()
+    middle = len(data) // 2
+    if damage == "truncated":
+        (newest / name).write_bytes(data[:middle])
+    elif damage == "other bytes":
+        digit = b"1" if data[middle : middle + 1] != b"1" else b"2"
+        (newest / name).write_bytes(data[:middle] + digit + data[middle + 1 :])
+    else:
+        (newest / name).unlink()
+    capsys.readouterr()
+    records = run(flags, tmp_path / "a", "--resume")
+    assert f"{newest} is damaged" in capsys.readouterr().err
+    assert (newest.parent / f".{newest.name}.damaged").is_dir()
+    same_run(tmp_path / "a", tmp_path / "whole")
+    assert [record["step"] for record in records if "loss" in record] == [1, 2, 3, 4, 5, 6]
+
+
+def test_no_checkpoint_is_whole(small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([*small_run, "--max-steps", "4", "--save-steps", "2"], tmp_path / "a")
+    for step in RunFolder(tmp_path / "a").steps():
+        (step / "model.safetensors").write_bytes(b"")
+    assert main(["train", *small_run, "--max-steps", "6", "--output-dir", str(tmp_path / "a"), "--resume"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert f"{newest}: the checkpoint is damaged" in line
-    assert "remove it" in line
-    shutil.rmtree(newest)
-    assert losses(run(again, tmp_path / "a", "--resume")) == losses(whole)
+    assert "no checkpoint is whole" in line
+    assert line.count("model.safetensors not as written") == 2
 
 
 def test_resume_on_another_corpus_is_refused(
@@ -246,7 +288,40 @@ def test_resume_on_another_corpus_is_refused(
     shorter.write_text("".join(corpus_files["train"].read_text(encoding="utf-8").splitlines(True)[:300]))
     flags = ["--output-dir", str(tmp_path / "a"), "--train-file", str(shorter), "--max-steps", "3", "--resume"]
     assert main(["train", *small_run, *flags]) == 2
-    assert "400 training pairs and there are 300 now" in capsys.readouterr().err.splitlines()[-1]
+    assert "not those of the run any more (there are 300 now)" in capsys.readouterr().err.splitlines()[-1]
+    # As many pairs, of other sentences.
+    lines = corpus_files["train"].read_text(encoding="utf-8").splitlines(True)
+    shorter.write_text("".join(reversed(lines)), encoding="utf-8")
+    assert main(["train", *small_run, *flags]) == 2
+    assert "not those of the run any more (there are 400 now)" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_early_stopping(small_run: list[str], tmp_path: Path) -> None:
+    # The loss falls, and rises when the rate is far too high: the best model is found on the way.
+    flags = [*small_run, "--metric-for-best-model", "loss", "--eval-steps", "2", "--save-steps", "4"]
+    flags += ["--learning-rate", "0.05", "--warmup-steps", "12", "--early-stopping-patience", "3"]
+    records = run(flags, tmp_path / "a")
+    validation = [record["validation_loss"] for record in records if "validation_loss" in record]
+    best = min(range(len(validation)), key=validation.__getitem__)
+    assert len(validation) == best + 1 + 3
+    assert records[-1]["step"] == 2 * len(validation)
+    # A finished run is not touched; more patience goes on, as if it had been there.
+    assert run(flags, tmp_path / "a", "--resume") == records
+    flags[-1] = "4"
+    run(flags, tmp_path / "a", "--resume")
+    run(flags, tmp_path / "b")
+    same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_the_best_checkpoint_is_kept(small_run: list[str], tmp_path: Path) -> None:
+    flags = ["--max-steps", "12", "--save-steps", "1", "--eval-steps", "2", "--keep-checkpoints", "2"]
+    flags += ["--metric-for-best-model", "loss", "--learning-rate", "0.5", "--warmup-steps", "8"]
+    records = run(small_run, tmp_path / "a", *flags)
+    validation = {record["step"]: record["validation_loss"] for record in records if "validation_loss" in record}
+    best = min(validation, key=validation.get)
+    assert best < 11
+    names = [folder.name for folder in RunFolder(tmp_path / "a").steps()]
+    assert names == [f"step-{step:06d}" for step in (best, 11, 12)]
 
 
 def test_learned_positions_train_where_validation_has_longer_sentences(small_run: list[str], tmp_path: Path) -> None:
@@ -287,19 +362,73 @@ def start(flags: list[str], folder: Path) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interruption_leaves_a_whole_checkpoint(how: signal.Signals, small_run: list[str], tmp_path: Path) -> None:
     process = start(small_run, tmp_path / "a")
     process.send_signal(how)
     error = process.communicate(timeout=60)[1]
-    if how == signal.SIGINT:
-        assert process.returncode == 130
+    if how != signal.SIGKILL:
+        assert process.returncode == 128 + how
         assert "--resume" in error.splitlines()[-1]
         assert "Traceback" not in error
     last = int(RunFolder(tmp_path / "a").steps()[-1].name.split("-")[1])
     records = run(small_run, tmp_path / "a", "--max-steps", str(last + 2), "--resume")
     whole = run(small_run, tmp_path / "b", "--max-steps", str(last + 2))
     assert losses(records) == losses(whole)
+
+
+def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--max-steps", "6", "--save-steps", "2", "--output-dir", str(tmp_path / "a")]
+    script = f"""
+import resource, signal, sys
+from vaswani_transformer import checkpoints
+from vaswani_transformer.cli import main
+
+save = checkpoints.RunFolder.save_checkpoint
+
+def save_to_a_full_disk(self, model, optimizer, state, generators):
+    if state.step == 4:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    save(self, model, optimizer, state, generators)
+
+checkpoints.RunFolder.save_checkpoint = save_to_a_full_disk
+sys.exit(main({["train", *flags]}))
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 2, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert "the disk is full, and the run stopped after update 4; the last checkpoint is" in line
+    assert line.endswith("step-000002; make room, and go on with --resume")
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-000002"]
+    flags = [*small_run, "--max-steps", "6", "--save-steps", "2"]
+    run(flags, tmp_path / "a", "--resume")
+    run(flags, tmp_path / "b")
+    same_run(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(small_run: list[str], tmp_path: Path) -> None:
+    # Writing, validating and training take about equally long.
+    flags = [*small_run, "--max-steps", "60", "--save-steps", "2", "--eval-steps", "5", "--keep-checkpoints", "2"]
+    run(flags, tmp_path / "whole")
+    command = [sys.executable, "-m", "vaswani_transformer", "train", *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    moments = random.Random(0)
+    killed = 0
+    for number in range(20):
+        folder = tmp_path / f"run-{number}"
+        process = subprocess.Popen([*command, "--output-dir", str(folder)], stderr=subprocess.DEVNULL, env=environment)
+        while not (folder / "metrics.jsonl").exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 1.2))
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+        run(flags, folder, "--resume")
+        same_run(folder, tmp_path / "whole")
+    assert killed >= 15
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ Everything is written aside and renamed, so a kill at any moment leaves the last
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 import yaml
+from huggingface_hub.utils.sha import sha_fileobj
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -29,18 +31,38 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import InputError, one_line
 
+# The files of a checkpoint: the weights, what else an exact resume needs in tensors, and the rest.
+TENSORS = ("model.safetensors", "training_state.safetensors")
+STATE = "training_state.json"
+
 
 @dataclass
 class TrainingState:
-    """Where a run stands: after `step` updates, `batch` batches into epoch `epoch` of `pairs` training pairs."""
+    """Where a run stands.
+
+    Args:
+        step: Updates that are done.
+        epoch: Passes over the corpus that are done.
+        batch: Batches of this pass that are done.
+        seconds: Time that the updates took.
+        validated_step: The last update that was validated.
+        best_score: Of the best model, the higher the better.
+        best_step: The update of the best model.
+        validations_since_best: Validations that found no better model.
+        processes: How many trained.
+        corpus: What tells the training pairs from others.
+    """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     seconds: float = 0.0
+    validated_step: int = 0
     best_score: float | None = None
     best_step: int = 0
-    pairs: int = 0
+    validations_since_best: int = 0
+    processes: int = 1
+    corpus: str = ""
 
 
 class RunFolder:
@@ -188,24 +210,57 @@ class RunFolder:
         def write(folder: Path) -> None:
             folder.mkdir()
             weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-            save_file(tensors, folder / "training_state.safetensors")
-            (folder / "training_state.json").write_text(json.dumps(asdict(state)))
+            save_file(weights, folder / TENSORS[0], metadata={"format": "pt"})
+            save_file(tensors, folder / TENSORS[1])
+            (folder / STATE).write_text(_sealed(state, {name: file_digest(folder / name) for name in TENSORS}))
 
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.step(state.step), write)
 
     def save_state(self, state: TrainingState) -> None:
         """Bring the record of the checkpoint after `state.step` up to date."""
-        path = self.step(state.step) / "training_state.json"
-        write_atomically(path, lambda aside: aside.write_text(json.dumps(asdict(state))))
+        path = self.step(state.step) / STATE
+        digests = _unsealed(path)[1]
+        write_atomically(path, lambda aside: aside.write_text(_sealed(state, digests)))
 
-    def remove_old(self, keep: int, every: int) -> None:
-        """Remove all checkpoints but the newest and the `keep` newest of multiples of `every` updates."""
-        kept = {*self.steps(every)[-keep:], *self.steps()[-1:]}
+    def remove_old(self, keep: int, every: int, best_step: int) -> None:
+        """Remove all checkpoints but the newest, the `keep` newest of multiples of `every` updates, and the best."""
+        kept = {*self.steps(every)[-keep:], *self.steps()[-1:], self.step(best_step)}
         for folder in self.steps():
             if folder not in kept:
-                shutil.rmtree(folder)
+                # At once, as far as anyone who looks for checkpoints can see.
+                aside = folder.with_name(f".{folder.name}.removed")
+                os.replace(folder, aside)
+                shutil.rmtree(aside)
+
+    def set_damaged_aside(self) -> list[str]:
+        """Rename the newest checkpoints that are not what was written, up to the first that is whole.
+
+        Returns:
+            A line for each, with what is wrong and its new name.
+
+        Raises:
+            InputError: If there are checkpoints, and none is whole.
+        """
+        found = []
+        for folder in reversed(self.steps()):
+            try:
+                _, digests = _unsealed(folder / STATE)
+                changed = [name for name in TENSORS if file_digest(folder / name) != digests[name]]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                reason = one_line(error)
+            else:
+                if not changed:
+                    return found
+                reason = f"{' and '.join(changed)} not as written"
+            aside = folder.with_name(f".{folder.name}.damaged")
+            if aside.exists():
+                shutil.rmtree(aside)
+            os.replace(folder, aside)
+            found.append(f"{folder} is damaged ({reason}); it is now {aside.name}")
+        if found:
+            raise InputError(f"no checkpoint is whole: {'; '.join(found)}; start the run anew in another folder")
+        return found
 
     def load_checkpoint(self, model: nn.Module, optimizer: Optimizer, rank: int) -> TrainingState:
         """Bring the model, the optimizer and the generators of process `rank` to the newest checkpoint.
@@ -220,9 +275,8 @@ class RunFolder:
             return TrainingState()
         folder = self.steps()[-1]
         try:
-            state = TrainingState(**json.loads((folder / "training_state.json").read_text(encoding="utf-8")))
-            weights = load_file(folder / "model.safetensors")
-            tensors = load_file(folder / "training_state.safetensors")
+            state, _ = _unsealed(folder / STATE)
+            weights, tensors = (load_file(folder / name) for name in TENSORS)
             copy_weights(model, weights)
             parameters = dict(model.named_parameters())
             for key, value in tensors.items():
@@ -231,7 +285,8 @@ class RunFolder:
                     optimizer.state[parameters[name]][kind] = value.to(parameters[name].device)
         except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
             raise InputError(
-                f"{folder}: the checkpoint is damaged ({one_line(error)}); remove it to go on from the one before"
+                f"{folder}: the checkpoint does not fit this model ({one_line(error)}); remove it to go on from the "
+                "one before"
             ) from error
         restore_generators({kind: tensors[key] for kind in GENERATORS if (key := f"{kind}.{rank}") in tensors})
         return state
@@ -296,16 +351,56 @@ def restore_generators(states: dict[str, torch.Tensor]) -> None:
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Have `write` make a file or folder beside `path`, flush it to the disk, and rename it to `path`."""
     aside = path.with_name(f".{path.name}.partial")
-    if aside.is_dir():
-        shutil.rmtree(aside)
-    write(aside)
-    for part in [aside, *(aside.iterdir() if aside.is_dir() else [])]:
-        descriptor = os.open(part, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    _remove(aside)
+    try:
+        write(aside)
+        for part in [aside, *(aside.iterdir() if aside.is_dir() else [])]:
+            _flush(part)
+    except BaseException:
+        _remove(aside)  # a full disk needs the room
+        raise
     if path.is_dir():
         shutil.rmtree(path)
     os.replace(aside, path)
+    _flush(path.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return sha_fileobj(file).hex()
+
+
+def _sealed(state: TrainingState, digests: dict[str, str]) -> str:
+    """The record of a checkpoint, with the digests of its other files and of itself."""
+    record = {"state": asdict(state), "sha256": digests}
+    return json.dumps({**record, "seal": hashlib.sha256(json.dumps(record).encode()).hexdigest()})
+
+
+def _unsealed(path: Path) -> tuple[TrainingState, dict[str, str]]:
+    """What [`_sealed`] wrote.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    record = json.loads(path.read_text(encoding="utf-8"))
+    seal = record.pop("seal")
+    if hashlib.sha256(json.dumps(record).encode()).hexdigest() != seal:
+        raise ValueError(f"{path.name} not as written")
+    return TrainingState(**record["state"]), record["sha256"]
 
 
 def read_weights(folder: Path) -> dict[str, torch.Tensor]:

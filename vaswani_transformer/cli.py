@@ -209,9 +209,9 @@ def train(arguments: list[str]) -> int:
     )
     try:
         trainer.train()
-    except TrainingInterrupted:
+    except TrainingInterrupted as interruption:
         say(f"Stopped after update {trainer.state.step}. To go on, give the same command with --resume.")
-        return 130
+        return 128 + interruption.signal_number
     except KeyboardInterrupt:
         last = folder.steps()[-1].name if folder.steps() else "the beginning"
         say(f"Stopped at once. To go on from {last}, give the same command with --resume.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from yaml import YAMLError
 
 from .configuration_vaswani import VaswaniConfig
-from .errors import InputError, one_line
+from .errors import InputError, is_disk_full, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,6 @@ PATIENCE = 20.0
 TIMEOUT = 60.0
 # What `from_pretrained` would read beside our files, and which a model that was there before may have left.
 OF_OTHER_MODELS = ("adapter_config.json", "added_tokens.json", "special_tokens_map.json")
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def download(repo_id: str, revision: str | None = None) -> Path:
             check_model_type(repo_id, _model_type(repo_id, folder))
         folder = _fetch(repo_id, folder.name, (WEIGHTS,))
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if is_disk_full(error):
             raise InputError(
                 f"{repo_id}: the disk is full; make room in {constants.HF_HUB_CACHE}, or set HF_HUB_CACHE to a folder "
                 "on another disk"
@@ -123,7 +121,7 @@ def _fetch(repo_id: str, revision: str | None, names: tuple[str, ...]) -> Path:
         try:
             _retrying(lambda: hf_hub_download(repo_id, name, revision=folder.name, force_download=True))  # noqa: B023
         except (HTTPError, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in DISK_FULL:
+            if is_disk_full(error):
                 raise
             raise InputError(
                 f"{repo_id}: {name} was damaged and is removed from the cache, and the Hub did not give it again "
@@ -318,7 +316,7 @@ def _explain(error: BaseException, revision: str | None) -> str:
     http_error, status = _http_error(error), _response_status(error)
     if any(isinstance(link, OfflineModeIsEnabled) for link in _chain(error)):
         return "HF_HUB_OFFLINE is set, so nothing is sent; unset it to push"
-    if any(isinstance(link, OSError) and link.errno in DISK_FULL for link in _chain(error)):
+    if any(map(is_disk_full, _chain(error))):
         return "the disk is full; make room, and push again"
     if isinstance(error, UnicodeEncodeError):
         return "the access token is malformed; log in with `hf auth login`, or set HF_TOKEN anew"

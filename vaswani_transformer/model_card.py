@@ -13,10 +13,9 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.utils.sha import sha_fileobj
 from safetensors import SafetensorError, safe_open
 
-from .checkpoints import RunFolder, write_atomically
+from .checkpoints import RunFolder, file_digest, write_atomically
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError, one_line
 from .training_arguments import TranslationTrainingArguments
@@ -148,8 +147,7 @@ def _settings_of(run: RunFolder) -> dict[str, Any]:
 
 def weights_digest(folder: Path) -> str:
     """The SHA-256 of the weights in `folder`, which tells the evaluations of one model from those of another."""
-    with (folder / "model.safetensors").open("rb") as file:
-        return sha_fileobj(file).hex()
+    return file_digest(folder / "model.safetensors")
 
 
 def public_dataset_name(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
 import signal
 import sys
@@ -9,51 +11,66 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object, set_seed
+from accelerate.utils import broadcast_object_list, gather_object, set_seed
 from datasets import Dataset
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
 from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
 from .corpora import pair_lengths
-from .errors import InputError
+from .errors import InputError, is_disk_full
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import create_optimizer, learning_rate_at
 from .training_arguments import TranslationTrainingArguments
 
+logger = logging.getLogger(__name__)
+
 Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
 
 
-class TrainingInterrupted(Exception):  # noqa: N818 - no error: the user asked for it
-    """Ctrl-C: the run stopped between two updates, with its last checkpoint whole."""
+class TrainingInterrupted(Exception):  # noqa: N818 - no error: the user, or the cluster, asked for it
+    """Ctrl-C or SIGTERM: the run stopped between two updates, with its last checkpoint whole.
+
+    Args:
+        signal_number: Which of the two; another process' is not known here, and is taken for Ctrl-C.
+    """
+
+    def __init__(self, signal_number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.signal_number = signal_number
 
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """A list that the first Ctrl-C fills, so that the loop can stop between two updates; a second one kills."""
+    """A list that the first Ctrl-C or SIGTERM, a cluster's warning, fills.
+
+    So the loop can stop between two updates. A second one does what it did before.
+    """
     signals: list[int] = []
 
     def note(signal_number: int, frame: object) -> None:
         signals.append(signal_number)
-        print("\nStopping once this update is done and saved; Ctrl-C again stops at once.", file=sys.stderr)
-        signal.signal(signal.SIGINT, previous)
+        print("\nStopping once this update is done and saved; once more stops at once.", file=sys.stderr)
+        signal.signal(signal_number, previous[signal_number])
 
     if threading.current_thread() is not threading.main_thread():
         yield signals  # only the main thread may handle signals
         return
-    previous = signal.signal(signal.SIGINT, note)
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield signals
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def resolve_mixed_precision(mixed_precision: str) -> str:
@@ -140,7 +157,12 @@ class TranslationTrainer:
         if accelerator.process_index:
             # The processes start from one model and then draw their own dropout.
             set_seed(arguments.seed + accelerator.process_index)
-        self.state = TrainingState(pairs=len(train_dataset))
+        # Two corpora with sentences of the same lengths in the same order are one for all that we can tell.
+        self.corpus = hashlib.sha256(pair_lengths(train_dataset).tobytes()).hexdigest()
+        self.state = self._beginning()
+
+    def _beginning(self) -> TrainingState:
+        return TrainingState(processes=self.accelerator.num_processes, corpus=self.corpus)
 
     @property
     def bare_model(self) -> VaswaniForConditionalGeneration:
@@ -154,9 +176,21 @@ class TranslationTrainer:
             The run folder, which holds the best model.
 
         Raises:
-            TrainingInterrupted: On Ctrl-C, after a checkpoint of the last whole update.
-            InputError: If the loss is no longer finite, or the checkpoint to resume from does not fit.
+            TrainingInterrupted: On Ctrl-C or SIGTERM, after a checkpoint of the last whole update.
+            InputError: If the loss is no longer finite, the disk is full, or the checkpoint to resume from does not
+                fit.
         """
+        try:
+            return self._train()
+        except (OSError, SafetensorError) as error:
+            if not is_disk_full(error):
+                raise
+            raise InputError(
+                f"{self.folder.path}: the disk is full, and the run stopped after update {self.state.step}; "
+                f"{self._last_checkpoint()}; make room, and go on with --resume"
+            ) from error
+
+    def _train(self) -> Path:
         arguments = self.arguments
         if arguments.resume:
             self._resume()
@@ -172,6 +206,7 @@ class TranslationTrainer:
             mininterval=0.5 if sys.stderr.isatty() else 30,
         )
         if self.state.step and self._finished(limit, time.monotonic() - started):
+            self._finish(progress)
             progress.close()
             return self.folder.path
         window = LoggingWindow()
@@ -200,14 +235,17 @@ class TranslationTrainer:
                     self._save_checkpoint()
             if self.state.step % arguments.save_steps:
                 self._save_checkpoint()
-            if self._finished(limit, time.monotonic() - started):
-                if self.state.step % arguments.eval_steps:
-                    self._validate(progress)
-                    if self.accelerator.is_main_process:
-                        self.folder.save_state(self.state)
-            else:
-                raise TrainingInterrupted
+            if not self._finished(limit, time.monotonic() - started):
+                raise TrainingInterrupted(*interrupted[:1])
+            self._finish(progress)
         return self.folder.path
+
+    def _finish(self, progress: tqdm) -> None:
+        """Validate the last update, unless that is done."""
+        if self.state.validated_step < self.state.step:
+            self._validate(progress)
+            if self.accelerator.is_main_process:
+                self.folder.save_state(self.state)
 
     def update(self, parts: list[np.ndarray]) -> tuple[float, int]:
         """Make one update on a batch of [`TokenBatchSampler`], of which this process takes its parts.
@@ -263,17 +301,21 @@ class TranslationTrainer:
                 if best:
                     self.state.best_score, self.state.best_step = score, self.state.step
                     self.folder.save_best(self.bare_model, self.tokenizer)
+                self.state.validations_since_best = 0 if best else self.state.validations_since_best + 1
             self.model.train()
             self._record(**scores)
             text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in scores.items())
             progress.write(f"update {self.state.step}: {text}{' (best so far)' if best else ''}", file=sys.stderr)
-        self.accelerator.wait_for_everyone()
+        self.state.validated_step = self.state.step
+        # The first process alone validates, and all must stop at once.
+        self.state.validations_since_best = broadcast_object_list([self.state.validations_since_best])[0]
 
     @contextmanager
     def _averaged_weights(self) -> Iterator[None]:
         """Inside, the model has the mean of its weights and those of the newest checkpoints (section 6.1)."""
         others = self.arguments.average_last - 1
-        # Not one that an interruption left between two others, nor one of this very update, which counts already.
+        # Not one that an interruption or a best score left between two others, nor one of this very update, which
+        # counts already.
         regular = self.folder.steps(self.arguments.save_steps)
         steps = [folder for folder in regular if folder != self.folder.step(self.state.step)]
         if not (others and steps):
@@ -307,12 +349,14 @@ class TranslationTrainer:
         progress.set_postfix_str(text, refresh=False)
 
     def _explain_divergence(self, loss: float) -> str:
-        steps = self.folder.steps()
-        last = f"the last checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
         return (
             f"the loss is {loss} at update {self.state.step}, batch {self.state.batch} of epoch {self.state.epoch}; "
-            f"lower learning_rate, raise warmup_steps or set max_grad_norm; {last}"
+            f"lower learning_rate, raise warmup_steps or set max_grad_norm; {self._last_checkpoint()}"
         )
+
+    def _last_checkpoint(self) -> str:
+        steps = self.folder.steps()
+        return f"the last checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
 
     def _save_checkpoint(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.bare_model.parameters()):
@@ -320,20 +364,28 @@ class TranslationTrainer:
         generators = gather_object([generator_states()])
         if self.accelerator.is_main_process:
             self.folder.save_checkpoint(self.bare_model, self.optimizer.optimizer, self.state, generators)
-            self.folder.remove_old(self.arguments.keep_checkpoints, self.arguments.save_steps)
+            self.folder.remove_old(self.arguments.keep_checkpoints, self.arguments.save_steps, self.state.best_step)
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
         """Bring this process to the newest checkpoint."""
         accelerator = self.accelerator
-        pairs = self.state.pairs
-        self.state = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer, accelerator.process_index)
-        if self.state.step and self.state.pairs != pairs:
+        if accelerator.is_main_process:
+            for line in self.folder.set_damaged_aside():
+                logger.warning(f"{line}, and the run goes on from the one before")
+        accelerator.wait_for_everyone()
+        saved = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer, accelerator.process_index)
+        if saved.step and saved.corpus != self.corpus:
             raise InputError(
-                f"{self.folder.path}: the run began on {self.state.pairs:,} training pairs and there are {pairs:,} "
-                "now; resume it on the same corpus"
+                f"{self.folder.path}: the training pairs are not those of the run any more (there are "
+                f"{len(self.train_dataset):,} now); resume it on the same corpus, with the same settings of cleaning"
             )
-        self.state.pairs = pairs
+        if saved.step and saved.processes != accelerator.num_processes and accelerator.is_main_process:
+            logger.warning(
+                f"The run began on {saved.processes} processes and goes on with {accelerator.num_processes}: batches, "
+                "loss and schedule stay the same, but for rounding; dropout is drawn anew"
+            )
+        self.state = replace(saved, processes=accelerator.num_processes, corpus=self.corpus)
         if accelerator.is_main_process:
             self.folder.forget_records_after(self.state.step)
         accelerator.wait_for_everyone()
@@ -363,6 +415,8 @@ class TranslationTrainer:
         if self.accelerator.num_processes > 1:
             # Clocks and signals differ by process, and all must stop at the same update: the first decides.
             stop = bool(self.accelerator.reduce(torch.tensor(float(stop), device=self.accelerator.device)).item())
+        patience = self.arguments.early_stopping_patience
+        stop = stop or (patience is not None and self.state.validations_since_best >= patience)
         return stop or (limit is not None and self.state.step >= limit)
 
     def _minutes_left(self, limit: int | None) -> str:
@@ -371,7 +425,7 @@ class TranslationTrainer:
             left.append(self.state.seconds / self.state.step * (limit - self.state.step))
         if self.arguments.max_minutes is not None:
             left.append(60 * self.arguments.max_minutes - self.state.seconds)
-        return f"{max(0.0, min(left)) / 60:.0f} min left"
+        return f"{max(0.0, min(left)) / 60:.0f} min left" if left else "until no validation is better"
 
 
 def build_model(

@@ -101,6 +101,9 @@ class TranslationTrainingArguments:
     max_steps: int | None = HfArg(default=None, help="Stop after this many updates.")
     num_train_epochs: float | None = HfArg(default=None, help="Stop after this many passes over the corpus.")
     max_minutes: float | None = HfArg(default=None, help="Stop after this many minutes.")
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Stop after so many validations in a row that found no better model."
+    )
 
     # Validation and checkpoints
     logging_steps: int = HfArg(default=50, help="Updates between records in metrics.jsonl.")
@@ -135,11 +138,12 @@ class TranslationTrainingArguments:
             self.dataset_name = str(Path(self.dataset_name).resolve())
         if self.source_lang == self.target_lang:
             raise InputError(f"source_lang and target_lang must differ, got {self.source_lang} twice")
-        if self.max_steps is None and self.num_train_epochs is None and self.max_minutes is None:
-            raise InputError("say when to stop: max_steps, num_train_epochs or max_minutes")
+        limits = (self.max_steps, self.num_train_epochs, self.max_minutes, self.early_stopping_patience)
+        if all(limit is None for limit in limits):
+            raise InputError("say when to stop: max_steps, num_train_epochs, max_minutes or early_stopping_patience")
         at_least_one = (
             "max_length batch_tokens gradient_accumulation_steps warmup_steps logging_steps eval_steps eval_num_beams "
-            "save_steps average_last keep_checkpoints max_steps"
+            "save_steps average_last keep_checkpoints max_steps early_stopping_patience"
         )
         for name in at_least_one.split():
             if getattr(self, name) is not None and getattr(self, name) < 1:
@@ -188,7 +192,8 @@ class TranslationTrainingArguments:
 MAY_CHANGE = frozenset(
     {
         *("output_dir", "resume", "train_file", "validation_file"),
-        *("max_steps", "num_train_epochs", "max_minutes", "logging_steps", "eval_steps", "save_steps"),
+        *("max_steps", "num_train_epochs", "max_minutes", "early_stopping_patience"),
+        *("logging_steps", "eval_steps", "save_steps"),
         *("eval_sentences", "eval_num_beams", "metric_for_best_model", "average_last", "keep_checkpoints"),
         *("learning_rate", "max_grad_norm", "gradient_accumulation_steps"),
     }
