@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.tracking import GeneralTracker
 from conftest import reset_accelerate
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
@@ -375,6 +376,113 @@ def test_interruption_leaves_a_whole_checkpoint(how: signal.Signals, small_run: 
     records = run(small_run, tmp_path / "a", "--max-steps", str(last + 2), "--resume")
     whole = run(small_run, tmp_path / "b", "--max-steps", str(last + 2))
     assert losses(records) == losses(whole)
+
+
+def test_training_goes_on_from_a_model(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(small_run, tmp_path / "a", "--max-steps", "4")
+    files = small_run[small_run.index("--train-file") :]
+    flags = [*files, "--init-from", str(tmp_path / "a"), "--batch-tokens", "400", "--mixed-precision", "no"]
+    flags += ["--logging-steps", "1", "--eval-sentences", "4", "--max-steps", "3", "--learning-rate", "1e-9"]
+    records = run(flags, tmp_path / "b", "--dropout", "0", "--save-steps", "2")
+    # It begins where the other ended, with its vocabulary, and its own dropout.
+    assert losses(records)[0] < losses(first)[0] - 0.1
+    assert records[-1]["validation_loss"] == pytest.approx(first[-1]["validation_loss"], abs=1e-4)
+    names = ("tokenizer.json", "config.json")
+    vocabularies, configs = ([(tmp_path / run / name).read_text() for run in "ab"] for name in names)
+    assert vocabularies[0] == vocabularies[1]
+    assert [json.loads(config)["dropout"] for config in configs] == [0.1, 0]
+    run(flags, tmp_path / "c", "--dropout", "0", "--save-steps", "2", "--max-steps", "2")
+    resumed = run(flags, tmp_path / "c", "--dropout", "0", "--save-steps", "2", "--resume")
+    assert losses(resumed) == losses(records)
+    assert all(torch.equal(weight, weights(tmp_path / "b")[name]) for name, weight in weights(tmp_path / "c").items())
+    reset_accelerate()
+    capsys.readouterr()
+    assert main(["train", *flags, "--output-dir", str(tmp_path / "d"), "--d-model", "64"]) == 2
+    assert "has d_model 32, and 64 is asked for; leave d_model out" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_frozen_parts_stay_as_they_are(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(small_run, tmp_path / "a", "--max-steps", "1", "--save-steps", "1")
+    run(small_run, tmp_path / "b", "--max-steps", "5", "--save-steps", "5", "--freeze", "model.encoder")
+    before, after = weights(tmp_path / "a"), weights(tmp_path / "b")
+    seed_weights = build_initial(small_run)
+    for name, weight in after.items():
+        assert torch.equal(weight, seed_weights[name]) == name.startswith("model.encoder."), name
+    assert not torch.equal(before["model.encoder.embed_tokens.weight"], after["model.encoder.embed_tokens.weight"])
+    for parts, text in ((["model.encode"], "the model has no part model.encode"), (["model"], "nothing of the model")):
+        reset_accelerate()
+        flags = ["--max-steps", "1", "--output-dir", str(tmp_path / "c"), "--freeze", *parts]
+        assert main(["train", *small_run, *flags]) == 2
+        assert text in capsys.readouterr().err.splitlines()[-1]
+
+
+def build_initial(flags: list[str]) -> dict[str, torch.Tensor]:
+    """The weights that a run of these flags begins with."""
+    from vaswani_transformer.training import build_model
+    from vaswani_transformer.training_arguments import parse_training_arguments
+
+    settings = parse_training_arguments([*flags, "--output-dir", "x", "--max-steps", "1"])
+    return dict(build_model(settings, range(500)).named_parameters())
+
+
+def test_activations_computed_again_give_the_same_training(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--max-steps", "5"]
+    assert losses(run(flags, tmp_path / "a")) == pytest.approx(
+        losses(run(flags, tmp_path / "b", "--gradient-checkpointing")), rel=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_a_compiled_model_gives_the_same_training(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--max-steps", "6", "--save-steps", "3", "--dropout", "0"]
+    plain = run(flags, tmp_path / "a")
+    assert losses(run(flags, tmp_path / "b", "--torch-compile")) == pytest.approx(losses(plain), rel=1e-4)
+
+
+def test_trackers_get_the_records(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged, settings, ended = [], {}, []
+
+    class Tracker(GeneralTracker):
+        name = "trackio"
+        requires_logging_directory = False
+        main_process_only = True
+
+        def __init__(self, run_name: str, **_: object) -> None:
+            super().__init__()
+
+        @property
+        def tracker(self) -> None:
+            return None
+
+        def store_init_configuration(self, values: dict) -> None:
+            settings.update(values)
+
+        def log(self, values: dict, step: int | None = None, **_: object) -> None:
+            logged.append((step, values))
+
+        def finish(self) -> None:
+            ended.append(True)
+
+    flags = [*small_run, "--max-steps", "2", "--output-dir", str(tmp_path / "a"), "--report-to", "trackio"]
+    assert main(["train", *flags]) == 2
+    assert "pip install trackio" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["train", *flags[:-1], "trackyo"]) == 2
+    assert "unknown tracker trackyo; did you mean trackio" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr("vaswani_transformer.training_arguments.find_spec", lambda _: True)
+    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, *_: [Tracker(*names or "")])
+    records = run(flags[: flags.index("--output-dir")], tmp_path / "a", *flags[-2:])
+    assert [(record["step"], record.get("loss")) for record in records] == [
+        (step, values.get("loss")) for step, values in logged
+    ]
+    assert settings["batch_tokens"] == 400
+    assert str(tmp_path) not in str(settings)
+    assert ended
 
 
 def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(small_run: list[str], tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class TrainingState:
         validations_since_best: Validations that found no better model.
         processes: How many trained.
         corpus: What tells the training pairs from others.
+        gradient_scaler: The state of fp16's gradient scaler.
     """
 
     step: int = 0
@@ -63,6 +64,7 @@ class TrainingState:
     validations_since_best: int = 0
     processes: int = 1
     corpus: str = ""
+    gradient_scaler: dict[str, Any] | None = None
 
 
 class RunFolder:

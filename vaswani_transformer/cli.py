@@ -172,10 +172,12 @@ def train(arguments: list[str]) -> int:
     train_text = load_corpus(settings.train_file or None, split=settings.train_split, **common)
     validation_text = load_corpus(settings.validation_file or None, split=settings.validation_split, **common)
 
-    tokenizer = None
+    model = tokenizer = None
+    if settings.init_from:
+        model, tokenizer = _initial_model(settings)
     if settings.resume:
         tokenizer = folder.load_tokenizer()
-    elif accelerator.is_main_process:
+    elif accelerator.is_main_process and tokenizer is None:
         vocab_size = settings.model_config().vocab_size
         say(f"Learning a vocabulary of {vocab_size:,} byte pairs")
         tokenizer = train_tokenizer(sentences(train_text, *languages), vocab_size)
@@ -196,7 +198,8 @@ def train(arguments: list[str]) -> int:
         held_out = validation_text.select(range(min(settings.eval_sentences, len(validation_text))))
         sources, references = (list(sentences(held_out, language)) for language in languages)
         score = _scorer(tokenizer, sources, references, settings)
-    model = build_model(settings, tokenizer)
+    if model is None:
+        model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
     if accelerator.is_main_process and settings.resume:
         folder.save_settings(asdict(settings))
@@ -221,6 +224,22 @@ def train(arguments: list[str]) -> int:
             update_card(folder.path)
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
+
+
+def _initial_model(
+    settings: TranslationTrainingArguments,
+) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+    """The model that `init_from` names, with the dropout of `settings`, and its tokenizer."""
+    from .modeling_vaswani import VaswaniForConditionalGeneration
+    from .training import set_seed
+    from .translation import load_model
+
+    set_seed(settings.seed)
+    loaded, tokenizer = load_model(settings.init_from)
+    config = settings.continue_config(loaded.config)
+    model = VaswaniForConditionalGeneration(config)
+    model.load_state_dict(loaded.state_dict())
+    return model, tokenizer
 
 
 def _scorer(
@@ -337,7 +356,7 @@ def _create_evaluation_parser() -> ArgumentParser:
 
 def _public_flags(parser: ArgumentParser, options: argparse.Namespace) -> str:
     """The flags that differ from the defaults, to repeat an evaluation elsewhere: of paths, only their last part."""
-    from .model_card import public_dataset_name
+    from .model_card import public_name
 
     words = []
     for action in parser._actions:
@@ -347,7 +366,7 @@ def _public_flags(parser: ArgumentParser, options: argparse.Namespace) -> str:
         if action.dest == "test_file":
             value = [Path(file).name for file in value]
         elif action.dest == "dataset_name":
-            value = public_dataset_name(value)
+            value = public_name(value)
         words += [action.option_strings[0], *map(str, value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
@@ -360,7 +379,7 @@ def evaluate(arguments: list[str]) -> int:
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences
     from .evaluation import score_translations
-    from .model_card import is_for_everyone, public_dataset_name, update_card, weights_digest
+    from .model_card import is_for_everyone, public_name, update_card, weights_digest
     from .translation import load_pipeline, translate
 
     if options.json and not Path(options.json).absolute().parent.is_dir():
@@ -390,7 +409,7 @@ def evaluate(arguments: list[str]) -> int:
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if weights:
         files = ", ".join(Path(file).name for file in options.test_file or [])
-        dataset = options.dataset_name and public_dataset_name(options.dataset_name)
+        dataset = options.dataset_name and public_name(options.dataset_name)
         try:
             run.record_evaluation(
                 weights=weights,

@@ -95,7 +95,7 @@ def _render(folder: Path, model: str, license: str | None) -> str:
     evaluations = _evaluations_of_these_weights(run)
     beams = _search_of(folder).get("num_beams")
     languages = [settings["source_lang"], settings["target_lang"]] if settings else []
-    dataset = settings.get("dataset_name")
+    dataset, initial = settings.get("dataset_name"), settings.get("init_from")
     card_data = ModelCardData(
         # The Hub knows codes of ISO 639 alone.
         language=[code for code in map(_language_code, languages) if re.fullmatch("[a-z]{2,3}", code)] or None,
@@ -103,6 +103,7 @@ def _render(folder: Path, model: str, license: str | None) -> str:
         library_name="transformers",
         pipeline_tag="translation",
         tags=[config.model_type, "translation"],
+        base_model=initial if initial and "/" in initial and _is_on_the_hub(initial) else None,
         datasets=[dataset] if dataset and _is_on_the_hub(dataset) else None,
         metrics=["bleu", "chrf"] if evaluations else None,
         model_name=model.split("/")[-1] if evaluations else None,
@@ -150,8 +151,8 @@ def weights_digest(folder: Path) -> str:
     return file_digest(folder / "model.safetensors")
 
 
-def public_dataset_name(name: str) -> str:
-    """The part of a data set's name that may leave the machine: all of it, or the last part of a folder's."""
+def public_name(name: str) -> str:
+    """The part of the name of a data set or a model that may leave the machine: of a folder's the last."""
     return name if is_for_everyone(name) else Path(name).name
 
 
@@ -278,7 +279,7 @@ def _data(settings: dict[str, Any]) -> list[tuple[str, str]]:
     ):
         if settings["dataset_name"]:
             config = f" ({settings['dataset_config_name']})" if settings["dataset_config_name"] else ""
-            origin = f"{_code(public_dataset_name(settings['dataset_name']))}{config}, split {split}"
+            origin = f"{_code(public_name(settings['dataset_name']))}{config}, split {split}"
         else:
             origin = ", ".join(_code(Path(file).name) for file in files)
         rows.append((use, origin))
@@ -294,8 +295,8 @@ def _recipe(settings: dict[str, Any]) -> dict[str, Any]:
             continue
         if setting.name in ("train_file", "validation_file"):
             value = [Path(file).name for file in value]
-        elif setting.name == "dataset_name":
-            value = public_dataset_name(value)
+        elif setting.name in ("dataset_name", "init_from"):
+            value = public_name(value)
         recipe[setting.name] = value
     return recipe
 

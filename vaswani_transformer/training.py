@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object, set_seed
 from datasets import Dataset
 from safetensors import SafetensorError
+from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -107,8 +108,19 @@ class LoggingWindow:
 
 
 def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
-    """Accelerate's view of the devices that it was launched on, in the arguments' precision."""
-    return Accelerator(mixed_precision=resolve_mixed_precision(arguments.mixed_precision))
+    """Accelerate's view of the devices that it was launched on, in the arguments' precision, with their trackers.
+
+    Raises:
+        InputError: If the precision is not that of the device.
+    """
+    accelerator = Accelerator(
+        mixed_precision=resolve_mixed_precision(arguments.mixed_precision),
+        log_with=arguments.report_to or None,
+        project_dir=arguments.output_dir,
+    )
+    if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
+        raise InputError("mixed_precision=fp16 needs a GPU; choose bf16, or auto")
+    return accelerator
 
 
 class TranslationTrainer:
@@ -151,6 +163,11 @@ class TranslationTrainer:
             parts=accelerator.num_processes * arguments.gradient_accumulation_steps,
             seed=arguments.seed,
         )
+        freeze(model, arguments.freeze)
+        if arguments.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        if arguments.torch_compile:
+            model.compile(dynamic=True)
         betas = (arguments.adam_beta1, arguments.adam_beta2)
         optimizer = create_optimizer(model, betas, arguments.adam_epsilon)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
@@ -181,7 +198,9 @@ class TranslationTrainer:
                 fit.
         """
         try:
-            return self._train()
+            folder = self._train()
+            self.accelerator.end_training()
+            return folder
         except (OSError, SafetensorError) as error:
             if not is_disk_full(error):
                 raise
@@ -194,6 +213,8 @@ class TranslationTrainer:
         arguments = self.arguments
         if arguments.resume:
             self._resume()
+        if arguments.report_to:
+            self.accelerator.init_trackers("vaswani-transformer", config=_flat(arguments))
         started = time.monotonic() - self.state.seconds
         batches = self.sampler.epoch(self.state.epoch)
         limit = self._last_step(len(batches))
@@ -363,6 +384,8 @@ class TranslationTrainer:
             raise InputError(self._explain_divergence(math.nan))
         generators = gather_object([generator_states()])
         if self.accelerator.is_main_process:
+            if self.accelerator.scaler is not None:
+                self.state.gradient_scaler = self.accelerator.scaler.state_dict()
             self.folder.save_checkpoint(self.bare_model, self.optimizer.optimizer, self.state, generators)
             self.folder.remove_old(self.arguments.keep_checkpoints, self.arguments.save_steps, self.state.best_step)
         self.accelerator.wait_for_everyone()
@@ -385,6 +408,8 @@ class TranslationTrainer:
                 f"The run began on {saved.processes} processes and goes on with {accelerator.num_processes}: batches, "
                 "loss and schedule stay the same, but for rounding; dropout is drawn anew"
             )
+        if saved.gradient_scaler is not None and accelerator.scaler is not None:
+            accelerator.scaler.load_state_dict(saved.gradient_scaler)
         self.state = replace(saved, processes=accelerator.num_processes, corpus=self.corpus)
         if accelerator.is_main_process:
             self.folder.forget_records_after(self.state.step)
@@ -394,6 +419,7 @@ class TranslationTrainer:
         if self.accelerator.is_main_process:
             place = {"step": self.state.step, "epoch": self.state.epoch, "seconds": round(self.state.seconds, 1)}
             self.folder.record(**place, **values)
+        self.accelerator.log(values, step=self.state.step)
 
     def _rate(self, step: int | None = None) -> float:
         arguments = self.arguments
@@ -426,6 +452,32 @@ class TranslationTrainer:
         if self.arguments.max_minutes is not None:
             left.append(60 * self.arguments.max_minutes - self.state.seconds)
         return f"{max(0.0, min(left)) / 60:.0f} min left" if left else "until no validation is better"
+
+
+def _flat(arguments: TranslationTrainingArguments) -> dict[str, Any]:
+    """The settings as trackers take them: numbers and texts, without paths."""
+    return {
+        name: value
+        for name, value in asdict(arguments).items()
+        if isinstance(value, int | float | str | bool) and name not in ("output_dir", "init_from", "dataset_name")
+    }
+
+
+def freeze(model: nn.Module, parts: list[str]) -> None:
+    """Leave the parameters out of the training whose names are one of `parts` or lie under it.
+
+    Raises:
+        InputError: If a part is none of the model, or nothing is left to train.
+    """
+    for part in parts:
+        within = [own for name, own in model.named_parameters() if f"{name}.".startswith(f"{part}.")]
+        if not within:
+            names = [name for name, _ in model.named_modules() if name and name.count(".") < 2]
+            raise InputError(f"freeze: the model has no part {part}; it has {', '.join(names)} and their parts")
+        for parameter in within:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("freeze: nothing of the model is left to train; freeze less")
 
 
 def build_model(

@@ -7,6 +7,7 @@ import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_origin, get_type_hints
 
@@ -16,6 +17,9 @@ from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
+
+# Those of Accelerate whose packages have their names.
+TRACKERS = ("tensorboard", "wandb", "trackio", "swanlab", "mlflow")
 
 
 @dataclass
@@ -72,6 +76,14 @@ class TranslationTrainingArguments:
     tie_word_embeddings: bool | None = HfArg(
         default=None, help="Whether embeddings and output projection share one matrix."
     )
+    init_from: str | None = HfArg(
+        default=None,
+        help="Begin with the weights, shape and vocabulary of this run folder, model on the Hub or shipped one.",
+    )
+    freeze: list[str] = HfArg(
+        default_factory=list,
+        help="Parts of the model to leave as they are, such as model.encoder, which has the shared embeddings.",
+    )
 
     # Optimization (sections 5.3 and 5.4)
     batch_tokens: int = HfArg(
@@ -92,8 +104,15 @@ class TranslationTrainingArguments:
     adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon.")
     max_grad_norm: float = HfArg(default=0.0, help="Clip the gradient's norm to this; 0 does not clip, as the paper.")
     label_smoothing_factor: float = HfArg(default=0.1, help="Label smoothing in training.")
-    mixed_precision: Literal["auto", "no", "bf16"] = HfArg(
-        default="auto", help="Precision of training; auto is bf16 where the hardware computes in it, else none."
+    mixed_precision: Literal["auto", "no", "bf16", "fp16"] = HfArg(
+        default="auto",
+        help="Precision of training; auto is bf16 where the hardware computes in it, else none; fp16 needs a GPU.",
+    )
+    gradient_checkpointing: bool = HfArg(
+        default=False, help="Compute activations again in the backward pass: less memory, more time."
+    )
+    torch_compile: bool = HfArg(
+        default=False, help="Compile the model with torch.compile; the first updates are slow."
     )
     seed: int = HfArg(default=1, help="Seed of initialisation, dropout, batch order and the built-in corpus.")
 
@@ -118,6 +137,9 @@ class TranslationTrainingArguments:
         default=1,
         help="Validate, and save as the best model, the mean of the current weights and those of the newest "
         "checkpoints, so many in all; 1 is the current weights alone. The paper averages 5 (base) or 20 (big).",
+    )
+    report_to: list[str] = HfArg(
+        default_factory=list, help="Trackers that get the records too, such as tensorboard or wandb."
     )
     keep_checkpoints: int = HfArg(default=5, help="Checkpoints to keep; the oldest go first.")
     resume: bool = HfArg(default=False, help="Go on with the run in output_dir from its last checkpoint.")
@@ -172,6 +194,13 @@ class TranslationTrainingArguments:
             )
         if self.metric_for_best_model == "bleu" and self.eval_sentences == 0:
             raise InputError("metric_for_best_model=bleu needs eval_sentences above 0, or choose loss")
+        for tracker in self.report_to:
+            if tracker not in TRACKERS:
+                raise InputError(
+                    f"unknown tracker {tracker}{nearest(tracker, TRACKERS)}; there are {', '.join(TRACKERS)}"
+                )
+            if find_spec(tracker) is None:
+                raise InputError(f"report_to {tracker} needs a package: pip install {tracker}")
         self.model_config()
 
     def model_config(self) -> VaswaniConfig:
@@ -187,13 +216,39 @@ class TranslationTrainingArguments:
         except Exception as error:  # huggingface_hub's strict dataclasses wrap a ValueError in their own
             raise InputError(f"model: {str(error.__cause__ or error).strip()}") from error
 
+    def continue_config(self, config: VaswaniConfig) -> VaswaniConfig:
+        """The configuration of the model that `init_from` names, with what these arguments may change: dropout.
+
+        Raises:
+            InputError: If they ask for another shape.
+        """
+        changes = {}
+        for model_field in fields(VaswaniConfig):
+            value = getattr(self, model_field.name, None)
+            if value is None or value == getattr(config, model_field.name):
+                continue
+            if "dropout" not in model_field.name:
+                raise InputError(
+                    f"init_from: {self.init_from} has {model_field.name} {getattr(config, model_field.name)}, and "
+                    f"{value} is asked for; leave {model_field.name} out"
+                )
+            changes[model_field.name] = value
+        if config.positional_encoding == "sinusoidal":
+            changes["max_position_embeddings"] = max(self.max_length, config.max_position_embeddings)
+        elif self.max_length > config.max_position_embeddings:
+            raise InputError(
+                f"init_from: {self.init_from} has positions for {config.max_position_embeddings} tokens, and "
+                f"max_length is {self.max_length}; lower max_length"
+            )
+        return VaswaniConfig(**{**config.to_dict(), **changes})
+
 
 # What a resumed run may change; all else would make it another run.
 MAY_CHANGE = frozenset(
     {
         *("output_dir", "resume", "train_file", "validation_file"),
         *("max_steps", "num_train_epochs", "max_minutes", "early_stopping_patience"),
-        *("logging_steps", "eval_steps", "save_steps"),
+        *("logging_steps", "eval_steps", "save_steps", "report_to", "gradient_checkpointing", "torch_compile"),
         *("eval_sentences", "eval_num_beams", "metric_for_best_model", "average_last", "keep_checkpoints"),
         *("learning_rate", "max_grad_norm", "gradient_accumulation_steps"),
     }
