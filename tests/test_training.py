@@ -24,6 +24,8 @@ from vaswani_transformer.checkpoints import RunFolder, average_weights
 from vaswani_transformer.cli import main
 from vaswani_transformer.errors import InputError
 
+ROOT = Path(__file__).parents[1]
+
 
 def run(flags: list[str], folder: Path, *more: str) -> list[dict]:
     """Train and return the records of metrics.jsonl."""
@@ -537,6 +539,57 @@ def test_killed_at_random_moments(small_run: list[str], tmp_path: Path) -> None:
         run(flags, folder, "--resume")
         same_run(folder, tmp_path / "whole")
     assert killed >= 15
+
+
+UPDATES_IN_FLOAT64 = """
+import sys
+from pathlib import Path
+from safetensors.torch import save_file
+from vaswani_transformer.checkpoints import RunFolder
+from vaswani_transformer.corpora import load_corpus, tokenize_corpus
+from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
+from vaswani_transformer.training_arguments import parse_training_arguments
+
+output, *flags = sys.argv[1:]
+settings = parse_training_arguments(flags)
+tokenizer = RunFolder(settings.output_dir).load_tokenizer()
+accelerator = create_accelerator(settings)
+pairs, _ = tokenize_corpus(load_corpus(settings.train_file), tokenizer, "en", "de")
+trainer = TranslationTrainer(settings, accelerator, build_model(settings, tokenizer).double(), tokenizer, pairs, pairs)
+trainer.model.train()
+epoch = 0
+while trainer.state.step < 50:
+    for batch in trainer.sampler.epoch(epoch)[: 50 - trainer.state.step]:
+        trainer.update(batch)
+        trainer.state.step += 1
+    epoch += 1
+if accelerator.is_main_process:
+    weights = {name: weight.detach().contiguous() for name, weight in trainer.bare_model.named_parameters()}
+    save_file(weights, output)
+"""
+
+
+@pytest.mark.slow
+def test_devices_and_accumulation_change_nothing_but_rounding(small_run: list[str], tmp_path: Path) -> None:
+    run(small_run, tmp_path / "a", "--max-steps", "1")
+    script = tmp_path / "updates.py"
+    script.write_text(UPDATES_IN_FLOAT64)
+    flags = [*small_run, "--output-dir", str(tmp_path / "a"), "--max-steps", "50", "--dropout", "0"]
+    flags += ["--learning-rate", "0.001", "--max-grad-norm", "1"]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    found = {}
+    for processes, parts in ((1, 1), (1, 4), (2, 1), (2, 3)):
+        output = tmp_path / f"{processes}-{parts}.safetensors"
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), str(script)]
+        command = [*launch, str(output), *flags, "--gradient-accumulation-steps", str(parts)]
+        subprocess.run(command, check=True, env=environment, timeout=300)
+        found[processes, parts] = load_file(output)
+    expected = found.pop((1, 1))
+    start = build_initial(small_run)
+    assert max((expected[name] - start[name]).abs().max() for name in start) > 0.01
+    for layout, weights in found.items():
+        worst = max((weights[name] - expected[name]).abs().max().item() for name in expected)
+        assert worst < 1e-10, layout
 
 
 @pytest.mark.slow
