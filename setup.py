@@ -32,8 +32,17 @@ setup(
     ],
     extras_require={
         "sentences": ["sentencex>=1"],
+        "plot": ["matplotlib>=3.8"],
         "bench": ["ctranslate2>=4.8"],
-        "dev": ["pytest>=9", "ruff", "parameterized", "peft>=0.21", "sentencex>=1", "sentencepiece"],
+        "dev": [
+            "pytest>=9",
+            "ruff",
+            "parameterized",
+            "peft>=0.21",
+            "sentencex>=1",
+            "sentencepiece",
+            "matplotlib>=3.8",
+        ],
     },
     entry_points={"console_scripts": ["vaswani-transformer=vaswani_transformer.cli:main"]},
     classifiers=[

@@ -23,7 +23,7 @@ from vaswani_transformer import VaswaniConfig
 
 TOKENS = {"hf_anna_writes": ("anna", "write"), "hf_anna_reads": ("anna", "read"), "hf_bob_writes": ("bob", "write")}
 PUSHED = {
-    *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+    *("README.md", "training_curve.png", "config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json"),
     *("configuration_vaswani.py", "generation_vaswani.py", "modeling_vaswani.py", "pipeline_vaswani.py"),
 }

@@ -22,7 +22,7 @@ from vaswani_transformer.sharing import CODE, prepare
 
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoP" * 2
 SENT = {
-    *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+    *("README.md", "training_curve.png", "config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", *CODE),
 }
 

@@ -168,7 +168,7 @@ def test_run_folder_is_a_model_folder_of_the_best_update(small_run: list[str], t
     assert (model.generation_config.num_beams, model.generation_config.length_penalty) == (4, 0.6)
     files = {file.name for file in folder.iterdir()}
     model_files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
-    run_files = {"training_args.yaml", "metrics.jsonl", "checkpoints", "README.md"}
+    run_files = {"training_args.yaml", "metrics.jsonl", "checkpoints", "README.md", "training_curve.png"}
     assert files == model_files | run_files | {"tokenizer_config.json"}
 
 

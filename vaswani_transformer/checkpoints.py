@@ -2,7 +2,7 @@
 
     runs/NAME/
       config.json  generation_config.json  model.safetensors  tokenizer…   the best model, for from_pretrained
-      training_args.yaml  metrics.jsonl  evaluations.jsonl
+      training_args.yaml  metrics.jsonl  evaluations.jsonl  README.md  training_curve.png
       checkpoints/step-000500/   the weights and all that an exact resume needs
 
 A folder of averaged weights has the first two lines too, and the names of the checkpoints in averaged.json.
@@ -82,6 +82,7 @@ class RunFolder:
         self.arguments = self.path / "training_args.yaml"
         self.evaluations = self.path / "evaluations.jsonl"
         self.averaged = self.path / "averaged.json"
+        self.curve = self.path / "training_curve.png"
 
     def is_run(self) -> bool:
         """Whether a training, or the mean of its checkpoints, made this folder."""

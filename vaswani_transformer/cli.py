@@ -19,6 +19,7 @@ from .errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from .checkpoints import RunFolder
     from .modeling_vaswani import VaswaniForConditionalGeneration
     from .training import Evaluate
     from .training_arguments import ArgumentParser, TranslationTrainingArguments
@@ -221,9 +222,21 @@ def train(arguments: list[str]) -> int:
         return 130
     finally:
         if accelerator.is_main_process and folder.weights.is_file():
+            _draw_training_curve(folder)
             update_card(folder.path)
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
+
+
+def _draw_training_curve(folder: RunFolder) -> None:
+    from .training_curve import draw_training_curve
+
+    try:
+        draw_training_curve(folder.read_records(folder.metrics), folder.curve)
+    except ImportError:
+        _say(f"Without matplotlib there is no {folder.curve.name}; pip install matplotlib")
+    except (InputError, OSError) as error:
+        _say(f"{folder.curve.name} is not drawn: {error}")
 
 
 def _initial_model(

@@ -125,6 +125,7 @@ def _render(folder: Path, model: str, license: str | None) -> str:
         averaged=averaged,
         recipe=yaml.safe_dump(_recipe(settings), sort_keys=False, allow_unicode=True).strip() if settings else None,
         validations=_validation_rows(metrics, None if averaged else settings.get("metric_for_best_model")),
+        picture=run.curve.name if run.curve.is_file() else None,
         curves=_curves(metrics),
         scored=_scored(settings),
         scores=[_score_row(evaluation) for evaluation in evaluations],

@@ -120,6 +120,8 @@ def prepare(model: str | Path, repo_id: str, license: str | None = None) -> dict
         **_tokenizer_files(tokenizer),
         **{name: Path(__file__).with_name(name).read_bytes() for name in CODE},
     }
+    if card is None and run.curve.is_file():
+        files[run.curve.name] = run.curve.read_bytes()  # the card shows it
     _keep_private(files, folder)
     return files
 
