@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
+from accelerate.utils import DistributedType
 from conftest import reset_accelerate
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
@@ -445,6 +447,22 @@ def test_a_compiled_model_gives_the_same_training(small_run: list[str], tmp_path
     assert losses(run(flags, tmp_path / "b", "--torch-compile")) == pytest.approx(losses(plain), rel=1e-4)
 
 
+def test_a_model_in_pieces_is_refused(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Accelerator, "distributed_type", property(lambda _: DistributedType.FSDP))
+    assert main(["train", *small_run, "--max-steps", "1", "--output-dir", str(tmp_path / "a")]) == 2
+    assert "FSDP is not supported" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_half_precision_needs_a_gpu(small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--max-steps", "1", "--output-dir", str(tmp_path / "a"), "--mixed-precision", "fp16"]
+    if not torch.cuda.is_available():
+        reset_accelerate()
+        assert main(["train", *small_run, *flags]) == 2
+        assert "mixed_precision=fp16 needs a GPU" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_trackers_get_the_records(
     small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -593,7 +611,7 @@ def test_devices_and_accumulation_change_nothing_but_rounding(small_run: list[st
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(small_run: list[str], tmp_path: Path) -> None:
+def test_two_processes_equal_one(small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Adam's first updates are as large as the rate whatever the gradient, and so are those of rounding errors: a
     # usual rate keeps these far below the weights.
     flags = [*small_run, "--dropout", "0", "--learning-rate", "0.001", "--max-steps", "20"]
@@ -612,3 +630,8 @@ def test_two_processes_equal_one(small_run: list[str], tmp_path: Path) -> None:
     records = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
     flags[flags.index("--max-steps") + 1] = "30"
     assert losses(records) == pytest.approx(losses(run(flags, tmp_path / "one", "--resume")), rel=1e-5)
+    # One process goes on with what two began, and says what that means.
+    flags[flags.index("--max-steps") + 1] = "31"
+    capsys.readouterr()
+    assert len(losses(run(flags, tmp_path / "two", "--resume"))) == 31
+    assert "The run began on 2 processes and goes on with 1" in capsys.readouterr().err

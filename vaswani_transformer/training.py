@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list, gather_object, set_seed
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object, set_seed
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch import nn
@@ -34,6 +34,8 @@ from .optimization import create_optimizer, learning_rate_at
 from .training_arguments import TranslationTrainingArguments
 
 logger = logging.getLogger(__name__)
+
+SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
 
@@ -111,13 +113,18 @@ def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
     """Accelerate's view of the devices that it was launched on, in the arguments' precision, with their trackers.
 
     Raises:
-        InputError: If the precision is not that of the device.
+        InputError: If the precision is not the device's, or the model would be cut in pieces.
     """
     accelerator = Accelerator(
         mixed_precision=resolve_mixed_precision(arguments.mixed_precision),
         log_with=arguments.report_to or None,
         project_dir=arguments.output_dir,
     )
+    if accelerator.distributed_type in SHARDED:
+        raise InputError(
+            f"{accelerator.distributed_type.value} is not supported: checkpoints and validation need the whole model "
+            "on each device, where the paper's fit; choose plain data parallelism in `accelerate config`"
+        )
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
         raise InputError("mixed_precision=fp16 needs a GPU; choose bf16, or auto")
     return accelerator
@@ -199,7 +206,9 @@ class TranslationTrainer:
         """
         try:
             folder = self._train()
-            self.accelerator.end_training()
+            # Not `end_training`, which takes the processes' group away from the model that still uses it.
+            for tracker in self.accelerator.trackers:
+                tracker.finish()
             return folder
         except (OSError, SafetensorError) as error:
             if not is_disk_full(error):
