@@ -21,17 +21,17 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
-from datasets import Dataset
 from transformers import MarianMTModel, PreTrainedTokenizerBase
 
 from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
 from peers import INSTALL_CTRANSLATE2, marian_config
 from vaswani_transformer.batching import TranslationCollator
-from vaswani_transformer.corpora import load_corpus, pair_lengths, sentences, tokenize_corpus
+from vaswani_transformer.corpora import load_corpus, open_corpus, sentences
+from vaswani_transformer.encoded_corpus import EncodedCorpus, pair_lengths
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
-from vaswani_transformer.tokenization import train_tokenizer
+from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus
 from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
 from vaswani_transformer.training_arguments import (
     ArgumentParser,
@@ -73,7 +73,7 @@ def rates(counts: Sequence[int], seconds: Sequence[float]) -> dict[str, float]:
 
 
 def our_updates(
-    settings: TranslationTrainingArguments, pairs: Dataset, tokenizer: PreTrainedTokenizerBase
+    settings: TranslationTrainingArguments, pairs: EncodedCorpus, tokenizer: PreTrainedTokenizerBase
 ) -> Callable[[], int]:
     """An update of this package's training; each call returns its target tokens."""
     accelerator = create_accelerator(settings)
@@ -88,7 +88,7 @@ def our_updates(
     return update
 
 
-def marian_updates(settings: TranslationTrainingArguments, pairs: Dataset) -> Callable[[], int]:
+def marian_updates(settings: TranslationTrainingArguments, pairs: EncodedCorpus) -> Callable[[], int]:
     """An update of a plain float32 loop over `MarianMTModel` of the same shape, on padded random batches."""
     model = MarianMTModel(marian_config(settings.model_config())).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
@@ -114,9 +114,9 @@ def train(options: argparse.Namespace) -> dict:
         files = ["--train-file", options.train_file, "--validation-file", options.train_file]
         settings = parse_training_arguments(["--config", options.config, *files, "--output-dir", folder])
         languages = (settings.source_lang, settings.target_lang)
-        corpus = load_corpus([options.train_file], source_lang=languages[0], target_lang=languages[1])
-        tokenizer = train_tokenizer(sentences(corpus, *languages), settings.model_config().vocab_size)
-        pairs, _ = tokenize_corpus(corpus, tokenizer, *languages, max_length=settings.max_length)
+        corpus = open_corpus([options.train_file], source_lang=languages[0], target_lang=languages[1])
+        tokenizer = learn_tokenizer(corpus, settings.model_config().vocab_size)
+        pairs, _ = tokenize_corpus(corpus, tokenizer, max_length=settings.max_length)
         updates = {
             OURS: our_updates(settings, pairs, tokenizer),
             MARIAN: marian_updates(settings, pairs),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The prepared corpora of the tests do not go into the user's cache.
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="vaswani-tests-")
 
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from transformers import PreTrainedTokenizerBase
@@ -19,6 +24,7 @@ from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
 from vaswani_transformer.tokenization import train_tokenizer
 
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 VOCAB = 53
 # What `trained` says for `sources()`: sentences of different lengths, as random weights repeat one token for ever.
 TRANSLATIONS = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]

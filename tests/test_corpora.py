@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import datasets
-import numpy as np
 import pyarrow
 import pytest
 from datasets import Dataset, Features, Translation
@@ -18,16 +17,10 @@ from pyarrow import parquet
 from transformers import PreTrainedTokenizerFast
 
 from vaswani_transformer import corpora
-from vaswani_transformer.corpora import (
-    CleaningReport,
-    decode_lines,
-    load_corpus,
-    pair_lengths,
-    read_lines,
-    sentences,
-    tokenize_corpus,
-)
+from vaswani_transformer.corpora import ParallelCorpus, corpus_of, decode_lines, load_corpus, read_lines, sentences
+from vaswani_transformer.encoded_corpus import pair_lengths
 from vaswani_transformer.errors import InputError
+from vaswani_transformer.preprocessing import CleaningReport, tokenize_corpus
 from vaswani_transformer.tokenization import train_tokenizer
 
 TATOEBA = Path(__file__).parents[2] / "shared" / "data" / "tatoeba-en-de"
@@ -605,7 +598,7 @@ def test_a_data_set_with_a_missing_text(from_hub: FromHub, tokenizer: PreTrained
     except InputError as error:
         assert "someone/pairs" in str(error)
     else:
-        encoded, report = tokenize_corpus(dataset, tokenizer, "en", "de")
+        encoded, report = tokenize_corpus(corpus_of(dataset, "en", "de"), tokenizer)
         assert (len(encoded), report.empty) == (2, 1)
 
 
@@ -653,9 +646,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer((" ".join(generator.choices(WORDS, k=8)) for _ in range(200)), 320)
 
 
-def corpus(pairs: Pairs) -> Dataset:
-    rows = [{"en": source, "de": target} for source, target in pairs]
-    return Dataset.from_dict({"translation": rows}, features=Features({"translation": Translation(["en", "de"])}))
+def corpus(pairs: Pairs) -> ParallelCorpus:
+    return ParallelCorpus("pairs", lambda: iter(pairs), lambda: {"pairs": pairs})
 
 
 def random_pairs(count: int, seed: int = 0) -> Pairs:
@@ -676,20 +668,19 @@ def encodings(tokenizer: PreTrainedTokenizerFast, pairs: Pairs) -> list[dict[str
 
 def test_encodings_are_the_tokenizers_own(tokenizer: PreTrainedTokenizerFast) -> None:
     pairs = [*random_pairs(1500), ("</s> <pad>", "„ä“ 👨‍👩‍👧")]
-    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, "en", "de")
-    assert encoded.column_names == ["input_ids", "labels"]
+    encoded, report = tokenize_corpus(corpus(pairs), tokenizer)
+    assert encoded.column_names == ("input_ids", "labels")
     assert list(encoded) == encodings(tokenizer, pairs)
     assert all(row["input_ids"][-1] == row["labels"][-1] == tokenizer.eos_token_id for row in encoded)
     assert report == CleaningReport(read=1501)
-    backward, _ = tokenize_corpus(corpus(pairs), tokenizer, "de", "en")
-    assert backward["input_ids"][:] == encoded["labels"][:]
-    assert backward["labels"][:] == encoded["input_ids"][:]
+    backward, _ = tokenize_corpus(corpus([pair[::-1] for pair in pairs]), tokenizer)
+    assert list(backward) == [{"input_ids": row["labels"], "labels": row["input_ids"]} for row in encoded]
 
 
 def test_without_limits_only_empty_sides_are_dropped(tokenizer: PreTrainedTokenizerFast) -> None:
     # Equal pairs, a very long one, a very uneven one: all stay.
     pairs = [("a", "b"), ("a", "b"), ("dog " * 5000, "Hund"), ("the dog", "the dog"), ("a", "b")]
-    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, "en", "de")
+    encoded, report = tokenize_corpus(corpus(pairs), tokenizer)
     assert list(encoded) == encodings(tokenizer, pairs)
     assert report == CleaningReport(read=5)
     assert report.kept == 5
@@ -720,7 +711,7 @@ def test_each_reason_is_counted_by_itself(tokenizer: PreTrainedTokenizerFast) ->
         *kept[6:],
     ]
     encoded, report = tokenize_corpus(
-        corpus(pairs), tokenizer, "en", "de", max_length=50, max_length_ratio=2, drop_duplicates=True
+        corpus(pairs), tokenizer, max_length=50, max_length_ratio=2, drop_duplicates=True
     )
     assert report == CleaningReport(read=23, empty=5, duplicate=3, too_long=3, uneven=2)
     assert report.kept == len(encoded) == 10
@@ -729,7 +720,7 @@ def test_each_reason_is_counted_by_itself(tokenizer: PreTrainedTokenizerFast) ->
 
 def test_an_empty_side_counts_once_however_often_it_comes(tokenizer: PreTrainedTokenizerFast) -> None:
     pairs = [("", "b"), ("", "b"), ("a", "b")]
-    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, "en", "de", drop_duplicates=True)
+    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, drop_duplicates=True)
     assert report == CleaningReport(read=3, empty=2)
     assert len(encoded) == 1
 
@@ -737,7 +728,7 @@ def test_an_empty_side_counts_once_however_often_it_comes(tokenizer: PreTrainedT
 def test_only_equal_pairs_are_duplicates(tokenizer: PreTrainedTokenizerFast) -> None:
     # An equal source, an equal target, sides exchanged, another cut between the sides: none is the same pair.
     pairs = [("a", "b"), ("a", "c"), ("d", "b"), ("b", "a"), ("ab", "c"), ("a", "bc"), ("a", "a"), ("b", "b")]
-    encoded, report = tokenize_corpus(corpus([*pairs, *pairs[::-1]]), tokenizer, "en", "de", drop_duplicates=True)
+    encoded, report = tokenize_corpus(corpus([*pairs, *pairs[::-1]]), tokenizer, drop_duplicates=True)
     # The first of equal pairs stays, and the order.
     assert list(encoded) == encodings(tokenizer, pairs)
     assert report == CleaningReport(read=16, duplicate=8)
@@ -747,7 +738,7 @@ def test_the_limits_are_inclusive(tokenizer: PreTrainedTokenizerFast) -> None:
     pairs = random_pairs(400, seed=5)
     sizes = [[len(tokenizer(side)["input_ids"]) for side in pair] for pair in pairs]
     limit = sorted(max(size) for size in sizes)[300]
-    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, "en", "de", max_length=limit)
+    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, max_length=limit)
     assert max(pair_lengths(encoded).ravel()) == limit
     assert report.too_long == sum(max(size) > limit for size in sizes)
     assert 0 < report.too_long < 400
@@ -756,7 +747,7 @@ def test_the_limits_are_inclusive(tokenizer: PreTrainedTokenizerFast) -> None:
     twice, thrice = (len(tokenizer("dog " * count)["input_ids"]) for count in (3, 4))
     one = len(tokenizer("dog")["input_ids"])
     for ratio, dropped in ((thrice / one, 0), (twice / one, 1), (twice / one - 0.01, 3)):
-        _, report = tokenize_corpus(corpus(short), tokenizer, "en", "de", max_length_ratio=ratio)
+        _, report = tokenize_corpus(corpus(short), tokenizer, max_length_ratio=ratio)
         assert report == CleaningReport(read=3, uneven=dropped)
 
 
@@ -782,7 +773,7 @@ def test_cleaning_equals_an_independent_filter(tokenizer: PreTrainedTokenizerFas
             expected.append(row)
         seen.add(pair)
     encoded, found = tokenize_corpus(
-        corpus(pairs), tokenizer, "en", "de", max_length=25, max_length_ratio=1.5, drop_duplicates=True
+        corpus(pairs), tokenizer, max_length=25, max_length_ratio=1.5, drop_duplicates=True
     )
     assert found == report
     assert min(report.empty, report.duplicate, report.too_long, report.uneven, report.kept) > 0
@@ -793,11 +784,11 @@ def test_cleaning_equals_an_independent_filter(tokenizer: PreTrainedTokenizerFas
 def test_a_corpus_of_which_nothing_is_left(
     tokenizer: PreTrainedTokenizerFast, pairs: Pairs, limit: int | None
 ) -> None:
-    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, "en", "de", max_length=limit)
+    encoded, report = tokenize_corpus(corpus(pairs), tokenizer, max_length=limit)
     assert report.kept == len(encoded) == 0
     assert pair_lengths(encoded).shape == (0, 2)
     # Nothing is left, but it is still an encoded corpus.
-    assert encoded.column_names == ["input_ids", "labels"]
+    assert encoded.column_names == ("input_ids", "labels")
 
 
 def test_the_report_in_words() -> None:
@@ -810,19 +801,11 @@ def test_the_report_in_words() -> None:
 
 
 def test_pair_lengths_are_those_of_the_lists(tokenizer: PreTrainedTokenizerFast) -> None:
-    encoded, _ = tokenize_corpus(corpus(random_pairs(1200)), tokenizer, "en", "de")
-    # A selection, as cleaning leaves one, and the whole.
-    for dataset in (encoded, encoded.select([7, 3, 1199, 3]), encoded.shuffle(seed=1), encoded.select(range(5, 900))):
-        lengths = pair_lengths(dataset)
-        assert lengths.dtype == np.int64
-        assert lengths.tolist() == [[len(row["input_ids"]), len(row["labels"])] for row in dataset]
-
-
-def test_the_corpus_itself_is_left_alone(tokenizer: PreTrainedTokenizerFast) -> None:
-    pairs = [*random_pairs(5), ("", "a")]
-    dataset = corpus(pairs)
-    tokenize_corpus(dataset, tokenizer, "en", "de", max_length=3, drop_duplicates=True)
-    assert pairs_of(dataset) == pairs
+    encoded, _ = tokenize_corpus(corpus(random_pairs(1200)), tokenizer)
+    dataset = Dataset.from_list(list(encoded))
+    # A data set of `datasets` will do too, and a selection of one.
+    for pairs in (encoded, dataset, dataset.select([7, 3, 1199, 3]), dataset.shuffle(seed=1)):
+        assert pair_lengths(pairs).tolist() == [[len(row["input_ids"]), len(row["labels"])] for row in pairs]
 
 
 def test_errors_never_show_a_whole_row(tmp_path: Path) -> None:

@@ -20,14 +20,55 @@ def batches_by_tokens(lengths: np.ndarray, order: np.ndarray, max_tokens: int) -
         max_tokens: Most positions, padding included, that a batch may have on a side. A sentence that is longer
             makes a batch of its own.
     """
-    start, widest = 0, 0
-    for end, length in enumerate(lengths[order].max(axis=1)):
-        widest = max(widest, length)
-        if end > start and widest * (end - start + 1) > max_tokens:
-            yield order[start:end]
-            start, widest = end, length
-    if start < len(order):
-        yield order[start:]
+    longest = lengths[order].max(axis=1)
+    start = 0
+    while start < len(order):
+        # More sentences than fit even if all were as short as the first, to find the one that does not fit.
+        longest_so_far = np.maximum.accumulate(longest[start : start + max_tokens // max(1, longest[start]) + 1])
+        padded = longest_so_far.astype(np.int64) * np.arange(1, len(longest_so_far) + 1)
+        end = start + max(1, int(padded.searchsorted(max_tokens, side="right")))
+        yield order[start:end]
+        start = end
+
+
+class EpochBatches(Sequence[list[np.ndarray]]):
+    """The batches of an epoch, each a list of arrays of indices, one for each of its parts.
+
+    Two arrays hold them all, and a batch is cut out of these when it is asked for.
+
+    Args:
+        lengths: Tokens of each pair's sides (pairs, 2).
+        order: Indices of the pairs, those of a batch side by side.
+        bounds: Where each batch begins and ends in `order` (batches, 2).
+        parts: Pieces that a batch is cut into. A batch of fewer pairs leaves its last parts empty.
+    """
+
+    def __init__(self, lengths: np.ndarray, order: np.ndarray, bounds: np.ndarray, parts: int) -> None:
+        self.lengths, self.order, self.bounds, self.parts = lengths, order, bounds, parts
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __getitem__(self, index: int) -> list[np.ndarray]:
+        start, end = self.bounds[index]
+        return np.array_split(self.order[start:end], self.parts)
+
+    def padding_share(self) -> float:
+        """Share of the positions of both sides that hold padding."""
+        starts, ends = self.bounds.T
+        size, more = np.divmod(ends - starts, self.parts)
+        # As `array_split` cuts: the first parts have a pair more where they cannot be equal.
+        edges = np.stack([starts + part * size + np.minimum(part, more) for part in range(self.parts + 1)], axis=1)
+        sizes = np.diff(edges, axis=1)
+        # In their order along `order`, and without the empty ones, which have no widest pair.
+        along = starts.argsort()
+        begins, sizes = edges[along, :-1].ravel(), sizes[along].ravel()
+        begins, sizes = begins[sizes > 0], sizes[sizes > 0]
+        widths = [np.maximum.reduceat(side[self.order], begins).astype(np.int64) for side in self.lengths.T]
+        return 1 - int(self.lengths.sum()) / int(sum(width @ sizes for width in widths))
+
+    def __str__(self) -> str:
+        return f"{len(self):,} updates an epoch, {self.padding_share():.1%} of the positions are padding"
 
 
 class TokenBatchSampler:
@@ -65,21 +106,21 @@ class TokenBatchSampler:
         self.parts = parts
         self.seed = seed
 
-    def epoch(self, number: int) -> list[list[np.ndarray]]:
-        """Batches of epoch `number`, each a list of `parts` arrays of indices; every pair comes once.
-
-        A batch of fewer pairs than parts leaves its last parts empty.
-        """
+    def epoch(self, number: int) -> EpochBatches:
+        """Batches of epoch `number`; every pair comes once."""
         generator = np.random.default_rng((self.seed, number))
-        order = generator.permutation(len(self.lengths))
+        order = np.arange(len(self.lengths), dtype=np.int32 if len(self.lengths) < 2**31 else np.int64)
+        generator.shuffle(order)
         source, target = self.lengths[order].T
         longer = np.maximum(source, target)
         # By the longer side, which fills the budget; then by the other side, up and down in turn so that it does
         # not jump where the longer side grows by one. Equal pairs stay in the drawn order.
         other = np.where(longer % 2 == 0, source - target, target - source)
-        batches = list(batches_by_tokens(self.lengths, order[np.lexsort((other, longer))], self.batch_tokens))
-        generator.shuffle(batches)
-        return [np.array_split(batch, self.parts) for batch in batches]
+        order = order[np.lexsort((other, longer))]
+        sizes = [len(batch) for batch in batches_by_tokens(self.lengths, order, self.batch_tokens)]
+        ends = np.cumsum(sizes)
+        bounds = np.stack([ends - sizes, ends], axis=1)
+        return EpochBatches(self.lengths, order, bounds[generator.permutation(len(bounds))], self.parts)
 
 
 @dataclass

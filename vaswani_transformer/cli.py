@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,19 +151,16 @@ def train(arguments: list[str]) -> int:
 
     settings = parse_training_arguments(arguments)
 
-    from accelerate.utils import broadcast_object_list
-
     from .checkpoints import RunFolder
-    from .corpora import load_corpus, sentences, tokenize_corpus
+    from .corpora import open_corpus
     from .model_card import update_card
-    from .tokenization import train_tokenizer
+    from .preprocessing import learn_tokenizer, tokenize_corpus
     from .training import TrainingInterrupted, TranslationTrainer, build_model, create_accelerator
 
     accelerator = create_accelerator(settings)
     say = accelerator.on_main_process(_say)
     folder = RunFolder(settings.output_dir)
     folder.check(asdict(settings), MAY_CHANGE, settings.resume)
-    languages = (settings.source_lang, settings.target_lang)
     common = {
         "dataset_name": settings.dataset_name,
         "dataset_config_name": settings.dataset_config_name,
@@ -170,24 +168,22 @@ def train(arguments: list[str]) -> int:
         "target_lang": settings.target_lang,
         "seed": settings.seed,
     }
-    train_text = load_corpus(settings.train_file or None, split=settings.train_split, **common)
-    validation_text = load_corpus(settings.validation_file or None, split=settings.validation_split, **common)
+    train_text = open_corpus(settings.train_file or None, split=settings.train_split, **common)
+    validation_text = open_corpus(settings.validation_file or None, split=settings.validation_split, **common)
+    held_out = list(islice(validation_text, settings.eval_sentences))
 
     model = tokenizer = None
     if settings.init_from:
         model, tokenizer = _initial_model(settings)
+    # Each process looks into the cache: one makes what is not there yet, and the others on its machine wait.
     if settings.resume:
         tokenizer = folder.load_tokenizer()
-    elif accelerator.is_main_process and tokenizer is None:
-        vocab_size = settings.model_config().vocab_size
-        say(f"Learning a vocabulary of {vocab_size:,} byte pairs")
-        tokenizer = train_tokenizer(sentences(train_text, *languages), vocab_size)
-    tokenizer = broadcast_object_list([tokenizer])[0]
-
-    limits = {"max_length": settings.max_length, "max_length_ratio": settings.max_length_ratio}
-    train_pairs, report = tokenize_corpus(train_text, tokenizer, *languages, **limits, drop_duplicates=True)
-    validation_pairs, validation_report = tokenize_corpus(
-        validation_text, tokenizer, *languages, max_length=settings.max_length
+    elif tokenizer is None:
+        tokenizer = learn_tokenizer(train_text, settings.model_config().vocab_size, settings.cache_dir)
+    limits = {"max_length": settings.max_length, "cache_dir": settings.cache_dir}
+    validation_pairs, validation_report = tokenize_corpus(validation_text, tokenizer, **limits)
+    train_pairs, report = tokenize_corpus(
+        train_text, tokenizer, **limits, max_length_ratio=settings.max_length_ratio, drop_duplicates=True
     )
     say(f"Training text: {report}")
     say(f"Validation text: {validation_report}")
@@ -195,9 +191,8 @@ def train(arguments: list[str]) -> int:
         raise InputError("no pairs are left after cleaning: look at the counts above, and at max_length")
 
     score = None
-    if settings.eval_sentences:
-        held_out = validation_text.select(range(min(settings.eval_sentences, len(validation_text))))
-        sources, references = (list(sentences(held_out, language)) for language in languages)
+    if held_out:
+        sources, references = map(list, zip(*held_out, strict=True))
         score = _scorer(tokenizer, sources, references, settings)
     if model is None:
         model = build_model(settings, tokenizer)
@@ -211,6 +206,7 @@ def train(arguments: list[str]) -> int:
         f"Model: {model.num_parameters():,} parameters on {accelerator.num_processes} × {accelerator.device.type}, "
         f"precision {accelerator.mixed_precision}"
     )
+    say(f"Batches: {trainer.sampler.epoch(0)}")
     try:
         trainer.train()
     except TrainingInterrupted as interruption:

@@ -7,15 +7,17 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-import numpy as np
-from datasets import Dataset, Features, List, Translation, Value
-from transformers import PreTrainedTokenizerBase
+import xxhash
+from datasets import Dataset, Features, Translation, concatenate_datasets
 
+from .corpus_cache import digest_files
 from .errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -24,26 +26,97 @@ TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 BUILTIN_SIZES = {"train": 120_000, "validation": 500, "test": 1_000}
 
 
-@dataclass
-class CleaningReport:
-    """How many pairs were read, dropped for each reason, and kept."""
+Pair = tuple[str, str]
 
-    read: int = 0
-    empty: int = 0
-    duplicate: int = 0
-    too_long: int = 0
-    uneven: int = 0
 
-    @property
-    def kept(self) -> int:
-        """Pairs that are left."""
-        return self.read - self.empty - self.duplicate - self.too_long - self.uneven
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """Sentence pairs that are read anew each time that they are gone through; memory holds none.
 
-    def __str__(self) -> str:
-        return (
-            f"{self.read:,} pairs read; dropped {self.empty:,} with an empty side, {self.duplicate:,} duplicates, "
-            f"{self.too_long:,} too long, {self.uneven:,} beyond the length ratio; {self.kept:,} kept"
+    Args:
+        origin: Where they come from, for messages.
+        read: Reads them from the beginning.
+        identify: What decides the pairs, such as the digest of a file, as JSON can tell it.
+    """
+
+    origin: str
+    read: Callable[[], Iterator[Pair]]
+    identify: Callable[[], dict[str, Any]]
+
+    def __iter__(self) -> Iterator[Pair]:
+        pairs = self.read()
+        first = next(pairs, None)
+        if first is None:
+            raise InputError(f"{self.origin}: the corpus is empty; it needs at least one sentence pair")
+        yield first
+        yield from pairs
+
+
+def open_corpus(
+    files: Sequence[str | Path] | None = None,
+    *,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    split: str = "train",
+    source_lang: str = "en",
+    target_lang: str = "de",
+    seed: int = 0,
+) -> ParallelCorpus:
+    """Open parallel text of any size; the arguments are those of [`load_corpus`].
+
+    Raises:
+        InputError: If the corpus is not there; while it is read, if it is malformed or not UTF-8, or empty.
+    """
+    if (files is None) == (dataset_name is None):
+        raise InputError(
+            "a corpus needs either files or a data set name, got " + ("neither" if files is None else "both")
         )
+    if source_lang == target_lang:
+        raise InputError(f"source and target language must differ, got {source_lang} twice")
+    languages = (source_lang, target_lang)
+    if dataset_name is None:
+        paths = [Path(file) for file in files]
+        _check_files(paths)
+        return ParallelCorpus(
+            ", ".join(map(str, paths)),
+            partial(_read_pairs, paths, *languages),
+            lambda: {
+                "files": digest_files(*paths),
+                "kinds": [_kind(path) for path in paths if _kind(path) in TABLE_SUFFIXES],
+                "languages": languages,
+            },
+        )
+    if dataset_name.startswith("builtin:"):
+        return _open_builtin(dataset_name, split, languages, seed)
+    dataset = _load_from_hub(dataset_name, dataset_config_name, split, *languages)
+    return corpus_of(dataset, *languages, name=dataset_name)
+
+
+def corpus_of(dataset: Dataset, source_lang: str, target_lang: str, name: str = "the data set") -> ParallelCorpus:
+    """The pairs of a data set with a `translation` column."""
+
+    def read() -> Iterator[Pair]:
+        both = sentences(dataset, source_lang, target_lang)
+        return zip(both, both, strict=True)
+
+    def identify() -> dict[str, Any]:
+        # Its own fingerprint depends on the times of files. Text in memory, or a selection, is hashed pair by pair.
+        files = [Path(file["filename"]) for file in dataset.cache_files]
+        if files and dataset._indices is None:
+            digest = [digest_files(*files), str(dataset.split), len(dataset)]
+        else:
+            pairs = xxhash.xxh3_128()
+            for pair in read():
+                pairs.update(pair_key(pair).to_bytes(8, "little"))
+            digest = [pairs.hexdigest()]
+        return {"dataset": digest, "languages": [source_lang, target_lang]}
+
+    return ParallelCorpus(name, read, identify)
+
+
+def pair_key(pair: Pair) -> int:
+    """64 bits that tell pairs apart: of five million, two that differ share them with a chance of one in a million."""
+    return xxhash.xxh3_64_intdigest(pair[0].encode() + b"\xff" + pair[1].encode())  # UTF-8 has no byte 0xff
 
 
 def load_corpus(
@@ -69,31 +142,28 @@ def load_corpus(
         target_lang: Code of the target language.
         seed: Seed of the built-in generator.
 
+    The text is held in memory, as is right for a test set. What trains reads it with [`open_corpus`].
+
     Raises:
         InputError: If a file is missing, malformed or not UTF-8, the corpus is empty, or its languages differ.
     """
-    if (files is None) == (dataset_name is None):
-        raise InputError(
-            "a corpus needs either files or a data set name, got " + ("neither" if files is None else "both")
-        )
-    if source_lang == target_lang:
-        raise InputError(f"source and target language must differ, got {source_lang} twice")
-    if dataset_name is not None and dataset_name.startswith("builtin:"):
-        pairs = _builtin_pairs(dataset_name, split, source_lang, target_lang, seed)
-        origin = dataset_name
-    elif dataset_name is not None:
+    if files is None and dataset_name is not None and not dataset_name.startswith("builtin:"):
         return _load_from_hub(dataset_name, dataset_config_name, split, source_lang, target_lang)
-    else:
-        paths = [Path(file) for file in files]
-        pairs = list(_read_pairs(paths, source_lang, target_lang))
-        origin = ", ".join(map(str, paths))
-    if not pairs:
-        raise InputError(f"{origin}: the corpus is empty; it needs at least one sentence pair")
-    sources, targets = zip(*pairs, strict=True)
-    rows = [{source_lang: source, target_lang: target} for source, target in zip(sources, targets, strict=True)]
-    return Dataset.from_dict(
-        {"translation": rows}, features=Features({"translation": Translation([source_lang, target_lang])})
+    corpus = open_corpus(
+        files,
+        dataset_name=dataset_name,
+        dataset_config_name=dataset_config_name,
+        split=split,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        seed=seed,
     )
+    features = Features({"translation": Translation([source_lang, target_lang])})
+    pairs, blocks = iter(corpus), []
+    while block := list(islice(pairs, 10_000)):
+        rows = [{source_lang: source, target_lang: target} for source, target in block]
+        blocks.append(Dataset.from_dict({"translation": rows}, features=features))
+    return concatenate_datasets(blocks)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -134,37 +204,49 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         offset += len(line)
 
 
-def _read_pairs(paths: list[Path], source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
-    if len(paths) == 2:
-        for path in paths:
-            if _kind(path) in TABLE_SUFFIXES:
-                raise InputError(f"{path}: a table holds both sides, so give one table or two plain-text files")
-        sources, targets = (list(read_lines(path)) for path in paths)
-        if len(sources) != len(targets):
-            raise InputError(
-                f"{paths[0]} has {len(sources):,} lines and {paths[1]} has {len(targets):,}; a source and a target "
-                "file must have the same number"
-            )
-        yield from zip(sources, targets, strict=True)
-        return
-    if len(paths) != 1:
+def _check_files(paths: list[Path]) -> None:
+    """Check what can be told of the files without reading them."""
+    kinds = [_kind(path) in TABLE_SUFFIXES for path in paths]
+    if len(paths) == 2 and any(kinds):
+        table = paths[kinds.index(True)]
+        raise InputError(f"{table}: a table holds both sides, so give one table or two plain-text files")
+    if len(paths) not in (1, 2):
         raise InputError(f"expected one table or two plain-text files, got {len(paths)} files")
-    path = paths[0]
-    kind = _kind(path)
-    if kind not in TABLE_SUFFIXES:
+    if len(paths) == 1 and not kinds[0]:
         raise InputError(
-            f"{path}: one file must be a table ({', '.join(TABLE_SUFFIXES)}); plain text comes as two files, "
+            f"{paths[0]}: one file must be a table ({', '.join(TABLE_SUFFIXES)}); plain text comes as two files, "
             "source and target"
         )
-    reader = {".tsv": _read_tsv, ".csv": _read_csv, ".parquet": _read_parquet}.get(kind, _read_json_lines)
-    yield from reader(path, source_lang, target_lang)
+    for path in paths:
+        _check_file(path)
+
+
+def _read_pairs(paths: list[Path], source_lang: str, target_lang: str) -> Iterator[Pair]:
+    if len(paths) == 2:
+        yield from _read_two_files(*paths)
+        return
+    reader = {".tsv": _read_tsv, ".csv": _read_csv, ".parquet": _read_parquet}.get(_kind(paths[0]), _read_json_lines)
+    yield from reader(paths[0], source_lang, target_lang)
+
+
+def _read_two_files(source: Path, target: Path) -> Iterator[Pair]:
+    sides = (read_lines(source), read_lines(target))
+    for number, pair in enumerate(zip_longest(*sides), 1):
+        if None in pair:
+            # One of the files is at its end; the rest of the other is counted.
+            counts = [number - (side is None) + sum(1 for _ in lines) for side, lines in zip(pair, sides, strict=True)]
+            raise InputError(
+                f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}; a source and a target "
+                "file must have the same number"
+            )
+        yield pair
 
 
 def _kind(path: Path) -> str:
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
-def _read_tsv(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
+def _read_tsv(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         if len(columns) != 2:
@@ -175,7 +257,7 @@ def _read_tsv(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[
         yield columns[0], columns[1]
 
 
-def _read_csv(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
+def _read_csv(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:
     csv.field_size_limit(2**31 - 1)
     # Strict: an unclosed quote is an error here, and would swallow the rest of the file otherwise.
     rows = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
@@ -197,7 +279,7 @@ def _read_csv(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[
         raise InputError(f"{path}, line {rows.line_num}: not CSV ({error})") from error
 
 
-def _read_json_lines(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
+def _read_json_lines(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -208,7 +290,7 @@ def _read_json_lines(path: Path, source_lang: str, target_lang: str) -> Iterator
         yield _pair_of_row(row, f"{path}, line {number}", source_lang, target_lang)
 
 
-def _read_parquet(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
+def _read_parquet(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:
     from pyarrow import parquet
 
     _check_file(path)
@@ -239,16 +321,28 @@ def _pair_of_row(row: object, place: str, source_lang: str, target_lang: str) ->
     return sides[0], sides[1]
 
 
-def _builtin_pairs(name: str, split: str, source_lang: str, target_lang: str, seed: int) -> list[tuple[str, str]]:
-    from .builtin_corpus import generate_pairs
+def _open_builtin(name: str, split: str, languages: tuple[str, str], seed: int) -> ParallelCorpus:
+    from . import builtin_corpus
 
     if name not in ("builtin:en-de", "builtin:de-en"):
         raise InputError(f"{name}: there is no such built-in corpus; the one there is, is builtin:en-de")
-    if {source_lang, target_lang} != {"en", "de"}:
-        raise InputError(f"{name}: its languages are en and de, got {source_lang} and {target_lang}")
+    if set(languages) != {"en", "de"}:
+        raise InputError(f"{name}: its languages are en and de, got {languages[0]} and {languages[1]}")
     if split not in BUILTIN_SIZES:
         raise InputError(f"{name}: its splits are {', '.join(BUILTIN_SIZES)}, got {split}")
-    return [(pair[source_lang], pair[target_lang]) for pair in generate_pairs(split, BUILTIN_SIZES[split], seed)]
+    size = BUILTIN_SIZES[split]
+
+    @cache
+    def generate() -> list[Pair]:
+        # To generate it takes longer than all that follows, and it is small.
+        pairs = builtin_corpus.generate_pairs(split, size, seed)
+        return [(pair[languages[0]], pair[languages[1]]) for pair in pairs]
+
+    def identify() -> dict[str, Any]:
+        grammar = digest_files(*sorted(Path(builtin_corpus.__file__).parent.glob("*.py")))
+        return {"builtin": [split, size, seed], "grammar": grammar, "languages": languages}
+
+    return ParallelCorpus(name, lambda: iter(generate()), identify)
 
 
 def _load_from_hub(name: str, config: str | None, split: str, source_lang: str, target_lang: str) -> Dataset:
@@ -280,78 +374,3 @@ def sentences(dataset: Dataset, *languages: str) -> Iterator[str]:
         for pair in batch["translation"]:
             for language in languages:
                 yield pair[language] or ""
-
-
-def tokenize_corpus(
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    source_lang: str,
-    target_lang: str,
-    *,
-    max_length: int | None = None,
-    max_length_ratio: float | None = None,
-    drop_duplicates: bool = False,
-) -> tuple[Dataset, CleaningReport]:
-    """Clean and encode a corpus.
-
-    Args:
-        dataset: What [`load_corpus`] returns.
-        tokenizer: Encodes both sides; its encodings end in `</s>`.
-        source_lang: Code of the source language.
-        target_lang: Code of the target language.
-        max_length: Drop pairs with a longer side, in tokens; `None` keeps every length.
-        max_length_ratio: Drop pairs whose longer side has more than this many times the tokens of the shorter.
-        drop_duplicates: Drop all but the first of equal pairs.
-
-    Returns:
-        A data set with the columns `input_ids` and `labels`, and the count of what was dropped.
-    """
-    report = CleaningReport(read=len(dataset))
-    seen: set[int] = set()
-    kept = []
-    for index, pair in enumerate(_pairs(dataset, source_lang, target_lang)):
-        if not (pair[0].strip() and pair[1].strip()):
-            report.empty += 1
-        elif drop_duplicates and (key := hash(pair)) in seen:
-            report.duplicate += 1
-        else:
-            if drop_duplicates:
-                seen.add(key)
-            kept.append(index)
-
-    def encode(batch: dict[str, list]) -> dict[str, list]:
-        return {
-            "input_ids": tokenizer([pair[source_lang] for pair in batch["translation"]])["input_ids"],
-            "labels": tokenizer([pair[target_lang] for pair in batch["translation"]])["input_ids"],
-        }
-
-    if not kept:
-        tokens = List(Value("int64"))
-        return Dataset.from_dict(
-            {"input_ids": [], "labels": []}, features=Features({"input_ids": tokens, "labels": tokens})
-        ), report
-    encoded = dataset.select(kept).map(
-        encode, batched=True, remove_columns=dataset.column_names, keep_in_memory=True, desc="Tokenizing"
-    )
-    lengths = pair_lengths(encoded)
-    longer, shorter = lengths.max(axis=1), lengths.min(axis=1)
-    too_long = longer > (np.inf if max_length is None else max_length)
-    uneven = ~too_long & (longer > shorter * (np.inf if max_length_ratio is None else max_length_ratio))
-    report.too_long, report.uneven = int(too_long.sum()), int(uneven.sum())
-    return encoded.select(np.flatnonzero(~too_long & ~uneven)), report
-
-
-def pair_lengths(encoded: Dataset) -> np.ndarray:
-    """Tokens of each side of each pair of an encoded corpus (pairs, 2)."""
-    import pyarrow.compute as pc
-
-    table = encoded.with_format("arrow")[:] if len(encoded) else None
-    if table is None:
-        return np.zeros((0, 2), dtype=np.int64)
-    columns = [pc.list_value_length(table[name]).to_numpy() for name in ("input_ids", "labels")]
-    return np.stack(columns, axis=1).astype(np.int64)
-
-
-def _pairs(dataset: Dataset, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
-    both = sentences(dataset, source_lang, target_lang)
-    return zip(both, both, strict=True)

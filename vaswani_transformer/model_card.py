@@ -292,7 +292,7 @@ def _recipe(settings: dict[str, Any]) -> dict[str, Any]:
     recipe = {}
     for setting in fields(TranslationTrainingArguments):
         value = settings.get(setting.name)
-        if setting.name in ("output_dir", "resume") or value in (None, _default(setting)):
+        if setting.name in ("output_dir", "resume", "cache_dir") or value in (None, _default(setting)):
             continue
         if setting.name in ("train_file", "validation_file"):
             value = [Path(file).name for file in value]

@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
 from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
-from .corpora import pair_lengths
+from .encoded_corpus import EncodedCorpus, pair_lengths
 from .errors import InputError, is_disk_full
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import create_optimizer, learning_rate_at
@@ -149,8 +149,8 @@ class TranslationTrainer:
         accelerator: Accelerator,
         model: VaswaniForConditionalGeneration,
         tokenizer: PreTrainedTokenizerBase,
-        train_dataset: Dataset,
-        validation_dataset: Dataset,
+        train_dataset: EncodedCorpus | Dataset,
+        validation_dataset: EncodedCorpus | Dataset,
         evaluate: Evaluate | None = None,
     ) -> None:
         self.arguments = arguments
@@ -307,7 +307,7 @@ class TranslationTrainer:
         self.optimizer.zero_grad()
         return accelerator.reduce(total).item(), tokens
 
-    def _inputs(self, dataset: Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
+    def _inputs(self, dataset: EncodedCorpus | Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
         """The padded pairs of `dataset` at `indices`, on the device."""
         columns = dataset[indices]
         inputs = self.collate(columns["input_ids"], columns["labels"])
@@ -468,7 +468,7 @@ def _flat(arguments: TranslationTrainingArguments) -> dict[str, Any]:
     return {
         name: value
         for name, value in asdict(arguments).items()
-        if isinstance(value, int | float | str | bool) and name not in ("output_dir", "init_from", "dataset_name")
+        if isinstance(value, int | float | str | bool) and name not in ("output_dir", "init_from", "dataset_name", "cache_dir")
     }
 
 

@@ -48,6 +48,10 @@ class TranslationTrainingArguments:
     max_length_ratio: float = HfArg(
         default=3.0, help="Drop training pairs whose sides' lengths in tokens differ by more."
     )
+    cache_dir: str | None = HfArg(
+        default=None,
+        help="Folder in which the tokenized text is kept for the next run; the user's cache (HF_HOME) if not given.",
+    )
 
     # Model: a preset, and what differs from it
     preset: Literal["base", "big", "tiny"] = HfArg(
@@ -246,7 +250,7 @@ class TranslationTrainingArguments:
 # What a resumed run may change; all else would make it another run.
 MAY_CHANGE = frozenset(
     {
-        *("output_dir", "resume", "train_file", "validation_file"),
+        *("output_dir", "resume", "train_file", "validation_file", "cache_dir"),
         *("max_steps", "num_train_epochs", "max_minutes", "early_stopping_patience"),
         *("logging_steps", "eval_steps", "save_steps", "report_to", "gradient_checkpointing", "torch_compile"),
         *("eval_sentences", "eval_num_beams", "metric_for_best_model", "average_last", "keep_checkpoints"),

@@ -1,0 +1,176 @@
+"""Encoded sentence pairs on the disk, read through memory maps.
+
+corpus.json   pairs, the tokens' type, the digest of the other files, and what the writer adds
+tokens.bin    the tokens of all sentences, source and target in turn (uint16 or uint32)
+lengths.bin   the tokens of each side of each pair (int32)
+offsets.bin   where each pair begins among the tokens, and where the last one ends (int64)
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from datasets import Dataset
+
+from .corpus_cache import DamagedEntryError, digest_files, writing_to
+
+DESCRIPTION = "corpus.json"
+FILES = ("tokens.bin", "lengths.bin", "offsets.bin")
+
+Row = dict[str, list[int]]
+Rows = dict[str, list[list[int]]]
+
+
+class EncodedCorpus:
+    """Encoded sentence pairs, of which only those that are asked for come into memory.
+
+    `corpus[3]` is `{"input_ids": [...], "labels": [...]}`, and `corpus[indices]` has a list of them under each name,
+    as a `datasets.Dataset` gives them. 8 bytes a pair stay in memory, the lengths.
+
+    Args:
+        folder: What [`EncodedCorpusWriter`] wrote.
+
+    Attributes:
+        lengths: Tokens of each side of each pair (pairs, 2).
+        description: What the writer noted.
+
+    Raises:
+        DamagedEntryError: If the files are not those that were written.
+    """
+
+    column_names = ("input_ids", "labels")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            if digest_files(*(folder / name for name in FILES)) != self.description["digest"]:
+                raise DamagedEntryError("its digest is another")
+            self.lengths = np.fromfile(folder / "lengths.bin", dtype=np.int32).reshape(-1, 2)
+            self._tokens = _map(folder / "tokens.bin", self.description["dtype"])
+            self._offsets = _map(folder / "offsets.bin", "int64")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedEntryError(str(error)) from error
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, key: Sequence[int] | np.ndarray) -> Rows: ...
+
+    def __getitem__(self, key: int | Sequence[int] | np.ndarray) -> Row | Rows:
+        if isinstance(key, int | np.integer):
+            return {name: column[0] for name, column in self[[key]].items()}
+        indices = np.asarray(key, dtype=np.int64)
+        if len(indices) and not -len(self) <= indices.min() <= indices.max() < len(self):
+            raise IndexError(f"there are {len(self)} pairs, got {indices.min()} to {indices.max()}")
+        rows: Rows = {name: [] for name in self.column_names}
+        starts, lengths = self._offsets[indices % max(1, len(self))].tolist(), self.lengths[indices].tolist()
+        for start, (source, target) in zip(starts, lengths, strict=True):
+            pair = self._tokens[start : start + source + target].tolist()
+            rows["input_ids"].append(pair[:source])
+            rows["labels"].append(pair[source:])
+        _release(self._tokens)
+        _release(self._offsets)
+        return rows
+
+    def __iter__(self) -> Iterator[Row]:
+        for start in range(0, len(self), 1000):
+            rows = self[range(start, min(start + 1000, len(self)))]
+            for source, target in zip(*rows.values(), strict=True):
+                yield {"input_ids": source, "labels": target}
+
+    def __reduce__(self) -> tuple:
+        # Another process maps the files itself.
+        return type(self), (self.folder,)
+
+
+def pair_lengths(encoded: EncodedCorpus | Dataset) -> np.ndarray:
+    """Tokens of each side of each pair of an encoded corpus (pairs, 2)."""
+    if isinstance(encoded, EncodedCorpus):
+        return encoded.lengths
+    import pyarrow.compute as pc
+
+    if not len(encoded):
+        return np.zeros((0, 2), dtype=np.int64)
+    table = encoded.with_format("arrow")[:]
+    columns = [pc.list_value_length(table[name]).to_numpy() for name in EncodedCorpus.column_names]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+class EncodedCorpusWriter:
+    """Writes encoded pairs into a folder, batch by batch; [`finish`] makes it whole. A context manager.
+
+    Args:
+        folder: An empty folder.
+        vocab_size: Decides how many bytes a token takes.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        self.folder = folder
+        self.dtype = "uint16" if vocab_size <= 2**16 else "uint32"
+        self.end = 0
+        with writing_to(folder.parent):
+            self.files = {name: (folder / name).open("wb") for name in FILES}
+            self._write("offsets.bin", np.zeros(1, dtype=np.int64))
+
+    def add(self, input_ids: Sequence[Sequence[int]], labels: Sequence[Sequence[int]]) -> None:
+        """Append pairs.
+
+        Raises:
+            InputError: If the disk is full.
+        """
+        sides = [side for pair in zip(input_ids, labels, strict=True) for side in pair]
+        lengths = np.fromiter(map(len, sides), dtype=np.int32).reshape(-1, 2)
+        offsets = self.end + np.cumsum(lengths.sum(axis=1, dtype=np.int64))
+        with writing_to(self.folder.parent):
+            self._write("tokens.bin", np.fromiter(chain.from_iterable(sides), dtype=self.dtype))
+            self._write("lengths.bin", lengths)
+            self._write("offsets.bin", offsets)
+        if len(offsets):
+            self.end = int(offsets[-1])
+
+    def __enter__(self) -> EncodedCorpusWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.files.values():
+            with suppress(OSError):  # that of a full disk is on its way already
+                file.close()
+
+    def finish(self, **description: Any) -> None:
+        """Finish the files, and note `description` with them.
+
+        Raises:
+            InputError: If the disk is full.
+        """
+        with writing_to(self.folder.parent):
+            for file in self.files.values():
+                file.close()
+            description |= {"dtype": self.dtype, "digest": digest_files(*(self.folder / name for name in FILES))}
+            (self.folder / DESCRIPTION).write_text(json.dumps(description) + "\n", encoding="utf-8")
+
+    def _write(self, name: str, values: np.ndarray) -> None:
+        self.files[name].write(values.tobytes())
+
+
+def _map(path: Path, dtype: str) -> np.ndarray:
+    """The file as an array, which stays on the disk; an empty file cannot be mapped."""
+    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype=dtype)
+
+
+def _release(mapped: np.ndarray) -> None:
+    """Give the pages of a map back, which count as this process's memory; the system keeps them while it has room."""
+    mapping = getattr(mapped, "_mmap", None)
+    if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
