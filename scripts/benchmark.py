@@ -23,6 +23,7 @@ import torch
 import transformers
 from transformers import MarianMTModel, PreTrainedTokenizerBase
 
+from corpus_memory import corpus
 from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
 from peers import INSTALL_CTRANSLATE2, marian_config
@@ -342,6 +343,12 @@ def create_parser() -> ArgumentParser:
     lists.add_argument("--sentences", type=positive, default=1000, help="how many of them to translate")
     lists.set_defaults(run=pipeline)
 
+    corpora = benchmarks.add_parser("corpus", help="memory and time of a corpus of many pairs: preparing, training")
+    corpora.add_argument("--pairs", type=positive, nargs="+", default=[1_000_000, 5_000_000], help="sizes to compare")
+    corpora.add_argument("--updates", type=positive, default=20, help="updates to train")
+    corpora.add_argument("--folder", help="where the corpus and its cache lie meanwhile; a temporary one if not given")
+    corpora.set_defaults(run=corpus)
+
     for benchmark, rounds in ((training, 7), (decoding, 5), (lists, 5)):
         benchmark.add_argument("--rounds", type=positive, default=rounds, help="turns that count")
     for benchmark, defaults in ((decoding, Workload()), (peaks, MEMORY_WORKLOAD)):
@@ -354,7 +361,7 @@ def create_parser() -> ArgumentParser:
                 default=argparse.SUPPRESS,  # `decode` must know which were given
                 help=f"{option.metadata['help']} (default: {getattr(defaults, option.name)})",
             )
-    for benchmark in (training, decoding, peaks, lists):
+    for benchmark in (training, decoding, peaks, lists, corpora):
         benchmark.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     return parser
 
