@@ -163,6 +163,69 @@ def test_little_is_padding_on_tatoeba() -> None:
     assert padding_waste(lengths, [part for batch in batches for part in batch]) < 0.15
 
 
+def slow_epoch(lengths: np.ndarray, batch_tokens: int, parts: int, seed: int, number: int) -> list[list[list[int]]]:
+    """The same batches, one sentence after the other, in plain lists."""
+    generator = np.random.default_rng((seed, number))
+    order = generator.permutation(len(lengths)).tolist()
+
+    def place(index: int) -> tuple[int, int]:
+        source, target = lengths[index].tolist()
+        longer = max(source, target)
+        return longer, (source - target) * (-1) ** longer
+
+    batches: list[list[int]] = []
+    for index in sorted(order, key=place):
+        if not batches or max(lengths[[*batches[-1], index]].max(axis=0)) * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    generator.shuffle(batches)
+    return [[part.tolist() for part in np.array_split(batch, parts)] for batch in batches]
+
+
+@pytest.mark.parametrize(("batch_tokens", "parts"), [(100, 1), (257, 2), (1000, 3), (4096, 4)])
+def test_an_epoch_equals_one_that_is_drawn_sentence_by_sentence(batch_tokens: int, parts: int) -> None:
+    lengths = skewed_lengths(700, seed=batch_tokens)
+    for dtype in (np.int64, np.int32):
+        batches = TokenBatchSampler(lengths.astype(dtype), batch_tokens, parts, seed=4).epoch(3)
+        found = [[part.tolist() for part in batch] for batch in batches]
+        assert found == slow_epoch(lengths, batch_tokens, parts, 4, 3)
+        assert batches[-1][0].tolist() == found[-1][0]
+        assert len(batches) == len(found)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+@pytest.mark.parametrize("batch_tokens", [100, 500, 4096])
+def test_the_padding_share_is_that_of_the_batches(batch_tokens: int, parts: int) -> None:
+    lengths = np.concatenate([skewed_lengths(3000), [[99, 100], [100, 3]]])
+    batches = TokenBatchSampler(lengths, batch_tokens, parts).epoch(1)
+    expected = padding_waste(lengths, [part for batch in batches for part in batch if len(part)])
+    assert batches.padding_share() == pytest.approx(expected)
+    assert str(batches) == f"{len(batches):,} updates an epoch, {expected:.1%} of the positions are padding"
+
+
+def test_a_twentieth_of_a_batch_is_padding_at_most() -> None:
+    lengths = skewed_lengths(100_000)
+    padding = TokenBatchSampler(lengths, 4096).epoch(0).padding_share()
+    # The same budget on batches as they come, of sentences of all lengths.
+    order = np.random.default_rng(0).permutation(len(lengths))
+    unbucketed = padding_waste(lengths, list(batches_by_tokens(lengths, order, 4096)))
+    assert padding < 0.05
+    assert unbucketed > 0.4
+
+
+def test_pairs_meet_others_in_each_epoch() -> None:
+    # Of the pairs that share a batch, most do not in the next epoch, though similar lengths are together in both.
+    lengths = skewed_lengths(20_000)
+    sampler = TokenBatchSampler(lengths, 1024)
+    batch_of = np.empty((2, len(lengths)), dtype=int)
+    for number in range(2):
+        for index, batch in enumerate(sampler.epoch(number)):
+            batch_of[number, np.concatenate(batch)] = index
+    pairs = np.random.default_rng(0).integers(0, len(lengths), (2_000_000, 2))
+    together = [batch_of[number][pairs[:, 0]] == batch_of[number][pairs[:, 1]] for number in range(2)]
+    assert (together[0] & together[1]).sum() < 0.5 * together[0].sum()
+
+
 def test_no_pairs_are_refused() -> None:
     with pytest.raises(InputError, match="no pairs"):
         TokenBatchSampler(np.zeros((0, 2), dtype=np.int64), 100)

@@ -9,7 +9,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,12 +36,19 @@ class ParallelCorpus:
     Args:
         origin: Where they come from, for messages.
         read: Reads them from the beginning.
-        identify: What decides the pairs, such as the digest of a file, as JSON can tell it.
+        identify: Gives the `identity`.
+
+    Attributes:
+        identity: What decides the pairs, such as the digest of a file, as JSON can tell it.
     """
 
     origin: str
     read: Callable[[], Iterator[Pair]]
     identify: Callable[[], dict[str, Any]]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:  # noqa: D102 - among the attributes
+        return self.identify()
 
     def __iter__(self) -> Iterator[Pair]:
         pairs = self.read()

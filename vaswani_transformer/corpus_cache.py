@@ -1,6 +1,6 @@
 """The cache of prepared corpora: what is made once is found again by all that went into it.
 
-    CACHE/NAME-KEY/      one entry, such as the encoded training text; may be deleted at any time
+    CACHE/NAME-KEY/      one entry, such as the encoded training text, with its digest; may be deleted at any time
     CACHE/NAME-KEY.lock  held by the process that makes or opens the entry, while others wait
 
 An entry is written aside and renamed, so a kill leaves nothing that loads. A damaged one is made anew.
@@ -27,13 +27,10 @@ logger = logging.getLogger(__name__)
 
 # A part of every key: raise it where entries of before must not be read any more.
 FORMAT = 1
+DIGEST = "digest"
 BLOCK = 1 << 20
 
 Entry = TypeVar("Entry")
-
-
-class DamagedEntryError(Exception):
-    """An entry of the cache is not what was written."""
 
 
 def default_cache_dir() -> Path:
@@ -57,7 +54,7 @@ def cached(
         name: What the entry is, for who looks into the folder.
         key: All that the entry depends on, as JSON can tell it.
         make: Fills the folder that it is given.
-        read: Reads the folder that `make` filled, and raises [`DamagedEntryError`] where it finds something else.
+        read: Reads the folder that `make` filled.
 
     Raises:
         InputError: If the cache cannot be written.
@@ -70,18 +67,17 @@ def cached(
         lock = WeakFileLock(folder.with_name(f"{folder.name}.lock"))
         lock.__enter__()
     try:
-        if folder.exists():
-            try:
-                return read(folder)
-            except DamagedEntryError as error:
-                logger.warning(f"{folder}: the cache is damaged ({error}); making it anew")
-        write_entry(folder, make)
+        if folder.exists() and not _is_whole(folder):
+            logger.warning(f"{folder}: this entry of the cache is damaged; making it anew")
+            shutil.rmtree(folder)
+        if not folder.exists():
+            _write_entry(folder, make)
         return read(folder)
     finally:
         lock.__exit__(None, None, None)
 
 
-def write_entry(folder: Path, make: Callable[[Path], None]) -> None:
+def _write_entry(folder: Path, make: Callable[[Path], None]) -> None:
     """Have `make` fill a folder that becomes `folder` once it is whole; nothing is left where it fails."""
 
     def fill(aside: Path) -> None:
@@ -89,11 +85,25 @@ def write_entry(folder: Path, make: Callable[[Path], None]) -> None:
             with writing_to(folder.parent):
                 aside.mkdir()
             make(aside)
+            with writing_to(folder.parent):
+                (aside / DIGEST).write_text(_digest_entry(aside), encoding="ascii")
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
 
     write_atomically(folder, fill)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files are those that were written."""
+    try:
+        return (folder / DIGEST).read_bytes() == _digest_entry(folder).encode()
+    except OSError:
+        return False
+
+
+def _digest_entry(folder: Path) -> str:
+    return digest_files(*sorted(path for path in folder.iterdir() if path.name != DIGEST))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from .corpora import Pair, ParallelCorpus, pair_key
-from .corpus_cache import DamagedEntryError, cached, writing_to
+from .corpus_cache import cached, writing_to
 from .encoded_corpus import EncodedCorpus, EncodedCorpusWriter
 from .tokenization import train_tokenizer, wrap_tokenizer
 
@@ -68,22 +68,14 @@ def learn_tokenizer(
         logger.info(f"Learning a vocabulary of {vocab_size:,} byte pairs")
         step = -(-sum(1 for _ in _progress(corpus, "Reading")) // VOCABULARY_PAIRS)
         learned = train_tokenizer(chain.from_iterable(islice(corpus, 0, None, step)), vocab_size)
-        text = learned.backend_tokenizer.to_str()
         with writing_to(folder.parent):
-            (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-            (folder / "digest").write_text(xxhash.xxh3_128_hexdigest(text.encode()), encoding="ascii")
+            (folder / "tokenizer.json").write_text(learned.backend_tokenizer.to_str(), encoding="utf-8")
 
     def read(folder: Path) -> PreTrainedTokenizerFast:
-        try:
-            text = (folder / "tokenizer.json").read_bytes()
-            if xxhash.xxh3_128_hexdigest(text) != (folder / "digest").read_text(encoding="ascii"):
-                raise DamagedEntryError("its digest is another")
-            return wrap_tokenizer(Tokenizer.from_buffer(text))
-        except (OSError, ValueError) as error:
-            raise DamagedEntryError(str(error)) from error
+        return wrap_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
     key = {
-        "corpus": corpus.identify(),
+        "corpus": corpus.identity,
         "vocab_size": vocab_size,
         "pairs": VOCABULARY_PAIRS,
         "tokenizers": tokenizers.__version__,
@@ -122,7 +114,7 @@ def tokenize_corpus(
     backend.no_padding()
     backend.no_truncation()
     key = {
-        "corpus": corpus.identify(),
+        "corpus": corpus.identity,
         "tokenizer": xxhash.xxh3_128_hexdigest(backend.to_str().encode()),
         "tokenizers": tokenizers.__version__,
         "split_special_tokens": tokenizer.split_special_tokens,
