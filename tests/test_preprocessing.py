@@ -167,6 +167,7 @@ def test_the_command_keeps_what_it_prepared(
     assert "Learning a vocabulary" in capsys.readouterr().err
     assert (len(entries(cache)), len(entries(cache, "tokenizer"))) == (2, 1)
     assert main([*flags, str(tmp_path / "b")]) == 0
+    assert main([*flags, str(tmp_path / "b"), "--max-steps", "2", "--resume"]) == 0
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.suffix != ".lock"} == made
     output = capsys.readouterr().err
     assert "Learning a vocabulary" not in output
