@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -135,11 +136,14 @@ class TranslationCollator:
 
     def __call__(self, input_ids: Sequence[Sequence[int]], labels: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         """Tensors for the sentences of one batch."""
-        sources = self._pad(input_ids, self.pad_token_id)
-        mask = self._pad([[1] * len(sentence) for sentence in input_ids], 0)
-        return {"input_ids": sources, "attention_mask": mask, "labels": self._pad(labels, -100)}
+        sources, mask = _pad(input_ids, self.pad_token_id)
+        return {"input_ids": sources, "attention_mask": mask.long(), "labels": _pad(labels, -100)[0]}
 
-    @staticmethod
-    def _pad(sentences: Sequence[Sequence[int]], value: int) -> torch.Tensor:
-        width = max(map(len, sentences))
-        return torch.tensor([[*sentence, *[value] * (width - len(sentence))] for sentence in sentences])
+
+def _pad(sentences: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sentences in rows that `value` fills up, and where they stand in these (sentences, longest)."""
+    lengths = np.fromiter(map(len, sentences), dtype=np.int64)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.full(mask.shape, value, dtype=np.int64)
+    padded[mask] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64)
+    return torch.from_numpy(padded), torch.from_numpy(mask)

@@ -66,12 +66,17 @@ class EncodedCorpus:
         indices = np.asarray(key, dtype=np.int64)
         if len(indices) and not -len(self) <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"there are {len(self)} pairs, got {indices.min()} to {indices.max()}")
+        lengths = self.lengths[indices]
+        sizes = lengths.sum(axis=1, dtype=np.int64)
+        # Where each token of the pairs stands: from where its pair begins, and so many places after it.
+        ends = sizes.cumsum()
+        starts = self._offsets[indices % max(1, len(self))]
+        tokens = self._tokens[np.repeat(starts - (ends - sizes), sizes) + np.arange(sizes.sum())].tolist()
         rows: Rows = {name: [] for name in self.column_names}
-        starts, lengths = self._offsets[indices % max(1, len(self))].tolist(), self.lengths[indices].tolist()
-        for start, (source, target) in zip(starts, lengths, strict=True):
-            pair = self._tokens[start : start + source + target].tolist()
-            rows["input_ids"].append(pair[:source])
-            rows["labels"].append(pair[source:])
+        for end, size, source in zip(ends.tolist(), sizes.tolist(), lengths[:, 0].tolist(), strict=True):
+            middle = end - size + source
+            rows["input_ids"].append(tokens[end - size : middle])
+            rows["labels"].append(tokens[middle:end])
         _release(self._tokens)
         _release(self._offsets)
         return rows
