@@ -155,6 +155,8 @@ def test_a_data_set_is_known_by_its_text(tmp_path: Path) -> None:
     assert corpus_of(mapped, "en", "de").identity == corpus_of(load_from_disk(tmp_path / "a"), "en", "de").identity
     assert corpus_of(mapped, "en", "de").identity != corpus_of(other, "en", "de").identity
     assert list(corpus_of(mapped, "en", "de")) == PAIRS
+    parts = [corpus_of(mapped.select(range(*bounds)), "en", "de").identity for bounds in ((0, 9), (9, 18))]
+    assert parts[0] != parts[1]
 
 
 def test_the_command_keeps_what_it_prepared(

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 BUILTIN_SIZES = {"train": 120_000, "validation": 500, "test": 1_000}
 
-
 Pair = tuple[str, str]
 
 
@@ -36,10 +35,7 @@ class ParallelCorpus:
     Args:
         origin: Where they come from, for messages.
         read: Reads them from the beginning.
-        identify: Gives the `identity`.
-
-    Attributes:
-        identity: What decides the pairs, such as the digest of a file, as JSON can tell it.
+        identify: Computes the `identity`.
     """
 
     origin: str
@@ -47,7 +43,8 @@ class ParallelCorpus:
     identify: Callable[[], dict[str, Any]]
 
     @cached_property
-    def identity(self) -> dict[str, Any]:  # noqa: D102 - among the attributes
+    def identity(self) -> dict[str, Any]:
+        """What decides the pairs, such as the digest of a file, as JSON can tell it."""
         return self.identify()
 
     def __iter__(self) -> Iterator[Pair]:
@@ -107,10 +104,10 @@ def corpus_of(dataset: Dataset, source_lang: str, target_lang: str, name: str = 
         return zip(both, both, strict=True)
 
     def identify() -> dict[str, Any]:
-        # Its own fingerprint depends on the times of files. Text in memory, or a selection, is hashed pair by pair.
         files = [Path(file["filename"]) for file in dataset.cache_files]
-        if files and dataset._indices is None:
-            digest = [digest_files(*files), str(dataset.split), len(dataset)]
+        if files:
+            # The fingerprint tells which rows of the files they are, such as those of a split or a selection.
+            digest = [digest_files(*files), dataset._fingerprint]
         else:
             pairs = xxhash.xxh3_128()
             for pair in read():

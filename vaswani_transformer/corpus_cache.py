@@ -12,7 +12,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,19 +62,17 @@ def cached(
     root = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
     folder = root / f"{name}-{xxhash.xxh3_128_hexdigest(text.encode())}"
-    with writing_to(root):
-        root.mkdir(parents=True, exist_ok=True)
-        lock = WeakFileLock(folder.with_name(f"{folder.name}.lock"))
-        lock.__enter__()
-    try:
+    with ExitStack() as stack:
+        with _writing_to(root):
+            root.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(WeakFileLock(root / f"{folder.name}.lock"))
         if folder.exists() and not _is_whole(folder):
             logger.warning(f"{folder}: this entry of the cache is damaged; making it anew")
             shutil.rmtree(folder)
         if not folder.exists():
-            _write_entry(folder, make)
+            with _writing_to(root):
+                _write_entry(folder, make)
         return read(folder)
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _write_entry(folder: Path, make: Callable[[Path], None]) -> None:
@@ -82,11 +80,9 @@ def _write_entry(folder: Path, make: Callable[[Path], None]) -> None:
 
     def fill(aside: Path) -> None:
         try:
-            with writing_to(folder.parent):
-                aside.mkdir()
+            aside.mkdir()
             make(aside)
-            with writing_to(folder.parent):
-                (aside / DIGEST).write_text(_digest_entry(aside), encoding="ascii")
+            (aside / DIGEST).write_text(_digest_entry(aside), encoding="ascii")
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -107,7 +103,7 @@ def _digest_entry(folder: Path) -> str:
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
+def _writing_to(folder: Path) -> Iterator[None]:
     """Inside, a disk that is full or not to be written on is a mistake of the user's.
 
     Raises:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from .corpora import Pair, ParallelCorpus, pair_key
-from .corpus_cache import cached, writing_to
+from .corpus_cache import cached
 from .encoded_corpus import EncodedCorpus, EncodedCorpusWriter
 from .tokenization import train_tokenizer, wrap_tokenizer
 
@@ -68,8 +68,7 @@ def learn_tokenizer(
         logger.info(f"Learning a vocabulary of {vocab_size:,} byte pairs")
         step = -(-sum(1 for _ in _progress(corpus, "Reading")) // VOCABULARY_PAIRS)
         learned = train_tokenizer(chain.from_iterable(islice(corpus, 0, None, step)), vocab_size)
-        with writing_to(folder.parent):
-            (folder / "tokenizer.json").write_text(learned.backend_tokenizer.to_str(), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(learned.backend_tokenizer.to_str(), encoding="utf-8")
 
     def read(folder: Path) -> PreTrainedTokenizerFast:
         return wrap_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
