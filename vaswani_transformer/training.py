@@ -468,7 +468,8 @@ def _flat(arguments: TranslationTrainingArguments) -> dict[str, Any]:
     return {
         name: value
         for name, value in asdict(arguments).items()
-        if isinstance(value, int | float | str | bool) and name not in ("output_dir", "init_from", "dataset_name", "cache_dir")
+        if isinstance(value, int | float | str | bool)
+        and name not in ("output_dir", "init_from", "dataset_name", "cache_dir")
     }
 
 
