@@ -84,7 +84,9 @@ def our_updates(
 
     def update() -> int:
         trainer.state.step += 1
-        return trainer.update(next(batches))[1]
+        inputs, tokens = trainer.prepare(next(batches))
+        trainer.update(inputs, tokens)
+        return tokens
 
     return update
 

@@ -1,12 +1,15 @@
 import gzip
 import itertools
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from vaswani_transformer.batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
+from vaswani_transformer.batching import TokenBatchSampler, TranslationCollator, batches_by_tokens, prefetch
 from vaswani_transformer.errors import InputError
 
 TATOEBA = Path(__file__).parents[2] / "shared" / "data" / "tatoeba-en-de" / "train.tsv.gz"
@@ -272,3 +275,43 @@ def test_the_collator_takes_columns_as_a_dataset_gives_them() -> None:
     assert batch["labels"].shape == (2, 2)
     assert batch["attention_mask"].sum() == 6
     assert (batch["labels"] == -100).sum() == 0
+
+
+def test_prefetching_keeps_the_order_and_runs_ahead_in_another_thread() -> None:
+    made, threads = [], set()
+
+    def items() -> Iterator[int]:
+        for number in range(6):
+            made.append(number)
+            threads.add(threading.get_ident())
+            yield number
+
+    found = prefetch(items(), ahead=2)
+    assert made == []
+    assert next(found) == 0
+    deadline = time.monotonic() + 10
+    while len(made) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(0.01)
+    assert made == [0, 1, 2]  # two ahead, and no more
+    assert list(found) == [1, 2, 3, 4, 5]
+    assert threading.get_ident() not in threads
+
+
+def test_what_fails_while_it_is_prefetched_fails_in_its_turn() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise InputError("a damaged file")
+
+    found = prefetch(items())
+    assert next(found) == 1
+    with pytest.raises(InputError, match="a damaged file"):
+        next(found)
+
+
+def test_prefetching_ends_its_thread_with_the_consumer() -> None:
+    found = prefetch(iter(range(100)))
+    next(found)
+    assert any(thread.name.startswith("prefetch") for thread in threading.enumerate())
+    found.close()
+    assert not any(thread.name.startswith("prefetch") for thread in threading.enumerate())

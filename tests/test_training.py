@@ -11,20 +11,28 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 from accelerate.utils import DistributedType
-from conftest import reset_accelerate
+from conftest import Refused, reset_accelerate
+from datasets import Dataset
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from vaswani_transformer.checkpoints import RunFolder, average_weights
+from vaswani_transformer import training
+from vaswani_transformer.checkpoints import RunFolder, TrainingState, average_weights
 from vaswani_transformer.cli import main
 from vaswani_transformer.errors import InputError
+from vaswani_transformer.training import LoggingWindow, TranslationTrainer, build_model, create_accelerator
+from vaswani_transformer.training_arguments import parse_training_arguments
 
 ROOT = Path(__file__).parents[1]
 
@@ -214,6 +222,111 @@ def test_a_loss_that_explodes_stops_the_run(
     assert "the loss is nan at update" in line
     assert "lower learning_rate" in line
     assert "step-" in line
+
+
+def trainer_of(flags: list[str], folder: Path, tokenizer: PreTrainedTokenizerBase) -> TranslationTrainer:
+    """A trainer on 60 pairs of random tokens, 2 to 9 on each side."""
+    draw = random.Random(0)
+    columns = {
+        name: [[draw.randrange(4, 500) for _ in range(draw.randint(2, 9))] for _ in range(60)]
+        for name in ("input_ids", "labels")
+    }
+    pairs = Dataset.from_dict(columns)
+    settings = parse_training_arguments([*flags, "--output-dir", str(folder), "--max-steps", "9"])
+    accelerator = create_accelerator(settings)
+    return TranslationTrainer(settings, accelerator, build_model(settings, tokenizer), tokenizer, pairs, pairs)
+
+
+class Waits(TorchDispatchMode):
+    """Operators that make a host wait for its GPU: they bring a value to Python, or a size that depends on values."""
+
+    NAMES = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in self.NAMES:
+            self.found.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("flags", [[], ["--gradient-accumulation-steps", "2"], ["--max-grad-norm", "1"]])
+def test_an_update_does_not_wait_for_the_device(
+    flags: list[str], small_run: list[str], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    trainer = trainer_of([*small_run, *flags, "--batch-tokens", "60"], tmp_path, tokenizer)
+    inputs, tokens = trainer.prepare(trainer.sampler.epoch(0)[0])
+    assert any("attention_mask" in part for part in inputs)  # with padding
+    with Waits() as waits:
+        loss = trainer.update(inputs, tokens)
+    assert waits.found == []
+    with waits:  # those that look are seen
+        loss.item()
+        loss.reshape(1).nonzero()
+    assert waits.found == ["_local_scalar_dense", "nonzero"]
+
+
+def test_a_part_without_pairs_changes_nothing(
+    small_run: list[str], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    trainer = trainer_of([*small_run, "--dropout", "0", "--batch-tokens", "60"], tmp_path, tokenizer)
+    parts = [*trainer.sampler.epoch(0)[0], np.empty(0, dtype=np.int64)]
+    inputs, tokens = trainer.prepare(parts)
+    assert [part["labels"].ne(-100).sum() for part in inputs] == [tokens, 0]
+    before = [parameter.clone() for parameter in trainer.bare_model.parameters()]
+    loss = trainer.update(inputs, tokens)
+    after = [parameter.clone() for parameter in trainer.bare_model.parameters()]
+    for parameter, value in zip(trainer.bare_model.parameters(), before, strict=True):
+        parameter.data.copy_(value)
+    trainer.optimizer.optimizer.state.clear()
+    assert trainer.update(inputs[:1], tokens) == loss
+    assert all(map(torch.equal, trainer.bare_model.parameters(), after))
+
+
+def test_a_window_counts_losses_when_it_looks_and_names_the_first_that_is_not_finite() -> None:
+    accelerator = Accelerator(cpu=True)
+    window, state = LoggingWindow(), TrainingState()
+    for loss, tokens in ((2.0, 10), (4.0, 30)):
+        state.step += 1
+        window.add(state, torch.tensor(loss), tokens)
+    assert window.tokens == 0
+    assert window.look(accelerator) is None
+    assert (window.tokens, window.mean_loss) == (40, 3.5)
+    for loss in (1.0, math.inf, math.nan):
+        state.step, state.batch = state.step + 1, state.batch + 5
+        window.add(state, torch.tensor(loss), 10)
+    assert window.look(accelerator) == (math.inf, TrainingState(step=4, batch=10))
+    assert window.look(accelerator) is None
+
+
+def test_a_divergence_is_told_by_its_own_update_and_before_a_checkpoint(
+    small_run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    update, looks = TranslationTrainer.update, []
+
+    def diverge(self: TranslationTrainer, *batch: Any) -> torch.Tensor:
+        loss = update(self, *batch)
+        return loss * math.nan if self.state.step + 1 >= 13 else loss
+
+    monkeypatch.setattr(TranslationTrainer, "update", diverge)
+    look = TranslationTrainer._look
+    monkeypatch.setattr(TranslationTrainer, "_look", lambda *both: (looks.append(both[0].state.step), look(*both)))
+    flags = ["--logging-steps", "100", "--save-steps", "6", "--max-steps", "40"]
+    refused(["train", *small_run, *flags, "--output-dir", str(tmp_path / "a")], "the loss is nan at update 13, batch ")
+    assert looks == [6, 10, 12, 18]
+    assert [folder.name for folder in RunFolder(tmp_path / "a").steps()] == ["step-000006", "step-000012"]
+
+
+def test_how_often_one_looks_changes_no_record(
+    small_run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = [*small_run, "--logging-steps", "7", "--max-steps", "21"]
+    seldom = losses(run(flags, tmp_path / "a"))
+    monkeypatch.setattr(training, "UPDATES_PER_LOOK", 1)
+    assert losses(run(flags, tmp_path / "b")) == seldom
+    assert len(seldom) == 3
 
 
 def test_a_finished_run_is_not_touched_by_resume(small_run: list[str], tmp_path: Path) -> None:
@@ -561,6 +674,7 @@ def test_killed_at_random_moments(small_run: list[str], tmp_path: Path) -> None:
 
 UPDATES_IN_FLOAT64 = """
 import sys
+from itertools import islice
 from pathlib import Path
 from safetensors.torch import save_file
 from vaswani_transformer.checkpoints import RunFolder
@@ -577,8 +691,8 @@ trainer = TranslationTrainer(settings, accelerator, build_model(settings, tokeni
 trainer.model.train()
 epoch = 0
 while trainer.state.step < 50:
-    for batch in trainer.sampler.epoch(epoch)[: 50 - trainer.state.step]:
-        trainer.update(batch)
+    for batch in islice(trainer.sampler.epoch(epoch), 50 - trainer.state.step):
+        trainer.update(*trainer.prepare(batch))
         trainer.state.step += 1
     epoch += 1
 if accelerator.is_main_process:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from .errors import InputError
+
+Item = TypeVar("Item")
 
 
 def batches_by_tokens(lengths: np.ndarray, order: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
@@ -147,3 +152,13 @@ def _pad(sentences: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, 
     padded = np.full(mask.shape, value, dtype=np.int64)
     padded[mask] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64)
     return torch.from_numpy(padded), torch.from_numpy(mask)
+
+
+def prefetch(items: Iterator[Item], ahead: int = 2) -> Iterator[Item]:
+    """The same items in the same order, each made in a background thread up to `ahead` items before its turn."""
+    end = object()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
+        ready = deque(thread.submit(next, items, end) for _ in range(ahead))
+        while (item := ready.popleft().result()) is not end:
+            ready.append(thread.submit(next, items, end))
+            yield item

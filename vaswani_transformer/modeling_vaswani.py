@@ -623,17 +623,21 @@ def smoothed_loss_and_gradients(
     extra = 1.0 - epsilon - others
     precise = torch.promote_types(states.dtype, torch.float32)
     loss = states.new_zeros((), dtype=precise)
-    states_gradient = torch.zeros_like(states) if needs_gradient else states.new_empty(0)
+    states_gradient = torch.empty_like(states) if needs_gradient else states.new_empty(0)
     weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else weight.new_empty(0)
-    for positions in labels.ne(-100).nonzero().squeeze(1).split(max(1, LOGITS_PER_CHUNK // vocab_size)):
-        chunk, target = states.index_select(0, positions), labels[positions, None]
+    # Ignored positions are masked and not left out: to count the others would be to wait for the device.
+    for start in range(0, len(labels), size := max(1, LOGITS_PER_CHUNK // vocab_size)):
+        target = labels[start : start + size, None]
+        ignored = target == -100
+        target, chunk = target.masked_fill(ignored, 0), states[start : start + size].masked_fill(ignored, 0.0)
         log_probabilities = F.log_softmax(torch.matmul(chunk, weight.t()), dim=-1, dtype=precise)
-        loss -= extra * log_probabilities.gather(1, target).sum() + others * log_probabilities.sum()
+        losses = extra * log_probabilities.gather(1, target) + others * log_probabilities.sum(dim=1, keepdim=True)
+        loss -= losses.masked_fill_(ignored, 0.0).sum()
         if needs_gradient:
             gradient = log_probabilities.exp_().sub_(others)
             gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
-            gradient = gradient.to(states.dtype)
-            states_gradient.index_copy_(0, positions, torch.matmul(gradient, weight))
+            gradient = gradient.to(states.dtype).masked_fill_(ignored, 0.0)
+            torch.matmul(gradient, weight, out=states_gradient[start : start + size])
             weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
     return loss, states_gradient, weight_gradient.to(weight.dtype)
 
@@ -644,7 +648,6 @@ compiled_smoothed_loss_and_gradients = torch.library.custom_op(
     f"vaswani_{__name__.encode().hex()}::smoothed_loss_and_gradients",
     smoothed_loss_and_gradients,
     mutates_args=(),
-    tags=(torch.Tag.cudagraph_unsafe,),  # `nonzero` waits for the device
 )
 
 
@@ -702,7 +705,7 @@ def smoothed_cross_entropy(
     Args:
         hidden_states: Decoder states (batch, length, d_model).
         weight: Output projection (vocab_size, d_model).
-        labels: Target tokens (batch, length), -100 where there is none; those get no logits.
+        labels: Target tokens (batch, length), -100 where there is none.
         epsilon: The label smoothing, from 0 to below 1.
 
     Raises:

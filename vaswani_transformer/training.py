@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens
+from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens, prefetch
 from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
 from .encoded_corpus import EncodedCorpus, pair_lengths
 from .errors import InputError, is_disk_full
@@ -38,6 +38,10 @@ logger = logging.getLogger(__name__)
 SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
+
+# A GPU works behind its host, which waits for it only this often: to see the losses, and where there are several
+# processes to agree on whether to go on.
+UPDATES_PER_LOOK = 10
 
 
 class TrainingInterrupted(Exception):  # noqa: N818 - no error: the user, or the cluster, asked for it
@@ -87,16 +91,32 @@ def resolve_mixed_precision(mixed_precision: str) -> str:
 
 @dataclass
 class LoggingWindow:
-    """The updates since the last record."""
+    """The updates since the last record. Their losses stay on the device until somebody looks."""
 
     loss: float = 0.0
     tokens: int = 0
     started: float = field(default_factory=time.monotonic)
+    unseen: list[tuple[TrainingState, torch.Tensor, int]] = field(default_factory=list)
 
-    def add(self, loss: float, tokens: int) -> None:
-        """Count an update by its loss of a target token and its target tokens."""
-        self.loss += loss * tokens
-        self.tokens += tokens
+    def add(self, state: TrainingState, loss: torch.Tensor, tokens: int) -> None:
+        """Note an update that led to `state`: this process's part of the loss, and all processes' target tokens."""
+        self.unseen.append((replace(state), loss, tokens))
+
+    def look(self, accelerator: Accelerator) -> tuple[float, TrainingState] | None:
+        """Wait for the device and count the updates that nobody has seen, over all processes.
+
+        Returns:
+            The first loss that is not finite with the state after its update, or `None`.
+        """
+        unseen, self.unseen = self.unseen, []
+        if unseen:
+            losses = accelerator.reduce(torch.stack([loss for _, loss, _ in unseen])).tolist()
+            for loss, (state, _, tokens) in zip(losses, unseen, strict=True):
+                if not math.isfinite(loss):
+                    return loss, state
+                self.loss += loss * tokens
+                self.tokens += tokens
+        return None
 
     @property
     def mean_loss(self) -> float:
@@ -225,8 +245,7 @@ class TranslationTrainer:
         if arguments.report_to:
             self.accelerator.init_trackers("vaswani-transformer", config=_flat(arguments))
         started = time.monotonic() - self.state.seconds
-        batches = self.sampler.epoch(self.state.epoch)
-        limit = self._last_step(len(batches))
+        limit = self._last_step(len(self.sampler.epoch(self.state.epoch)))
         progress = tqdm(
             total=limit,
             initial=self.state.step,
@@ -241,19 +260,18 @@ class TranslationTrainer:
             return self.folder.path
         window = LoggingWindow()
         self.model.train()
-        with progress, interruptible() as interrupted:
-            while not self._finished(limit, time.monotonic() - started, bool(interrupted)):
-                if self.state.batch == len(batches):
-                    self.state.epoch, self.state.batch = self.state.epoch + 1, 0
-                    batches = self.sampler.epoch(self.state.epoch)
-                loss, tokens = self.update(batches[self.state.batch])
-                self.state.batch += 1
+        batches = prefetch(self._batches(self.state.epoch, self.state.batch))
+        with progress, closing(batches), interruptible() as interrupted:
+            while not self._finished(limit, time.monotonic() - started, bool(interrupted), UPDATES_PER_LOOK):
+                self.state.epoch, self.state.batch, inputs, tokens = next(batches)
+                loss = self.update(inputs, tokens)
                 self.state.step += 1
                 self.state.seconds = time.monotonic() - started
-                if not math.isfinite(loss):
-                    raise InputError(self._explain_divergence(loss))
-                window.add(loss, tokens)
+                window.add(self.state, loss, tokens)
                 progress.update()
+                steps = (UPDATES_PER_LOOK, arguments.logging_steps, arguments.eval_steps, arguments.save_steps)
+                if any(self.state.step % every == 0 for every in steps):
+                    self._look(window)
                 if self.state.step % arguments.logging_steps == 0:
                     self._log(window, progress, limit)
                     window = LoggingWindow()
@@ -263,6 +281,7 @@ class TranslationTrainer:
                     window.started += time.monotonic() - pause
                 if self.state.step % arguments.save_steps == 0:
                     self._save_checkpoint()
+            self._look(window)
             if self.state.step % arguments.save_steps:
                 self._save_checkpoint()
             if not self._finished(limit, time.monotonic() - started):
@@ -277,41 +296,78 @@ class TranslationTrainer:
             if self.accelerator.is_main_process:
                 self.folder.save_state(self.state)
 
-    def update(self, parts: list[np.ndarray]) -> tuple[float, int]:
-        """Make one update on a batch of [`TokenBatchSampler`], of which this process takes its parts.
+    def _batches(self, epoch: int, done: int) -> Iterator[tuple[int, int, list[dict[str, torch.Tensor]], int]]:
+        """Epoch, its batches up to this one, and what [`prepare`] gives, for all batches after `done` of `epoch`."""
+        while True:
+            batches = self.sampler.epoch(epoch)
+            for number in range(done, len(batches)):
+                yield epoch, number + 1, *self.prepare(batches[number])
+            epoch, done = epoch + 1, 0
+
+    def prepare(self, parts: list[np.ndarray]) -> tuple[list[dict[str, torch.Tensor]], int]:
+        """A batch of [`TokenBatchSampler`] for [`update`].
 
         Returns:
-            The loss of a target token and the number of target tokens, both over all processes.
+            The padded pairs of each forward pass of this process, and the target tokens of all processes.
         """
-        accelerator, arguments = self.accelerator, self.arguments
         tokens = int(sum(self.sampler.lengths[part, 1].sum() for part in parts))
-        own = parts[accelerator.process_index :: accelerator.num_processes]
+        inputs = []
+        for part in parts[self.accelerator.process_index :: self.accelerator.num_processes]:
+            # The devices must run the model equally often to exchange gradients, so an empty part takes a pair that
+            # counts elsewhere, without its labels.
+            inputs.append(self._pad(self.train_dataset, part if len(part) else parts[0][:1]))
+            if not len(part):
+                inputs[-1]["labels"].fill_(-100)
+        return inputs, tokens
+
+    def update(self, inputs: list[dict[str, torch.Tensor]], tokens: int) -> torch.Tensor:
+        """Make one update on what [`prepare`] gives, without waiting for the device.
+
+        Returns:
+            This process's part of the loss of a target token, on the device; their sum over the processes is the loss.
+        """
+        accelerator = self.accelerator
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.state.step + 1)
         total = torch.zeros((), device=accelerator.device)
-        for number, part in enumerate(own, 1):
-            # The devices must run the model equally often to exchange gradients, so an empty part computes the loss
-            # of a pair that counts elsewhere, times zero.
-            inputs = self._inputs(self.train_dataset, part if len(part) else parts[0][:1])
-            with nullcontext() if number == len(own) else accelerator.no_sync(self.model):
+        for number, part in enumerate(inputs, 1):
+            with nullcontext() if number == len(inputs) else accelerator.no_sync(self.model):
                 # The mean runs over the target tokens of the whole update. DDP averages over the processes, so
                 # each counts its own part as many times as there are processes.
                 loss = self.model(
-                    **inputs, label_smoothing=arguments.label_smoothing_factor, num_items_in_batch=tokens
-                ).loss * float(len(part) > 0)
+                    **self._to_device(part),
+                    label_smoothing=self.arguments.label_smoothing_factor,
+                    num_items_in_batch=tokens,
+                ).loss
                 accelerator.backward(loss * accelerator.num_processes)
             total += loss.detach()
-        if arguments.max_grad_norm:
-            accelerator.clip_grad_norm_(self.model.parameters(), arguments.max_grad_norm)
+        if self.arguments.max_grad_norm:
+            accelerator.clip_grad_norm_(self.model.parameters(), self.arguments.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return accelerator.reduce(total).item(), tokens
+        return total
 
-    def _inputs(self, dataset: EncodedCorpus | Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
-        """The padded pairs of `dataset` at `indices`, on the device."""
+    def _look(self, window: LoggingWindow) -> None:
+        """Wait for the device, and end the run if a loss is not finite."""
+        if (found := window.look(self.accelerator)) is not None:
+            raise InputError(self._explain_divergence(*found))
+
+    def _pad(self, dataset: EncodedCorpus | Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
+        """The padded pairs of `dataset` at `indices`, on the host."""
         columns = dataset[indices]
         inputs = self.collate(columns["input_ids"], columns["labels"])
-        return {name: value.to(self.accelerator.device) for name, value in inputs.items()}
+        if inputs["attention_mask"].all():
+            del inputs["attention_mask"]
+        elif self.bare_model.config._attn_implementation == "sdpa":
+            # As scaled_dot_product_attention takes it: of a mask with two axes transformers asks whether all of it is
+            # one, and so waits for the device.
+            inputs["attention_mask"] = inputs["attention_mask"][:, None, None].bool()
+        if self.accelerator.device.type == "cuda":
+            inputs = {name: tensor.pin_memory() for name, tensor in inputs.items()}
+        return inputs
+
+    def _to_device(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.to(self.accelerator.device, non_blocking=True) for name, tensor in inputs.items()}
 
     def _validate(self, progress: tqdm) -> None:
         """Record the validation loss and scores, and save the model where it is the best so far."""
@@ -322,7 +378,7 @@ class TranslationTrainer:
             with torch.random.fork_rng([device] if device.type == "cuda" else []), self._averaged_weights():
                 scores = {"validation_loss": self._validation_loss()}
                 if not math.isfinite(scores["validation_loss"]):
-                    raise InputError(self._explain_divergence(scores["validation_loss"]))
+                    raise InputError(self._explain_divergence(scores["validation_loss"], self.state))
                 if self.evaluate is not None:
                     scores.update(self.evaluate(self.bare_model))
                 use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
@@ -366,7 +422,7 @@ class TranslationTrainer:
         order = lengths.max(axis=1).argsort(kind="stable")
         loss = tokens = 0.0
         for batch in batches_by_tokens(lengths, order, self.arguments.batch_tokens):
-            inputs = self._inputs(self.validation_dataset, batch)
+            inputs = self._to_device(self._pad(self.validation_dataset, batch))
             loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
             tokens += int(lengths[batch, 1].sum())
         return loss / tokens
@@ -378,9 +434,9 @@ class TranslationTrainer:
         text = f"loss {loss:.3f}, lr {rate:.2e}, {speed:,.0f} target tokens/s, {self._minutes_left(limit)}"
         progress.set_postfix_str(text, refresh=False)
 
-    def _explain_divergence(self, loss: float) -> str:
+    def _explain_divergence(self, loss: float, state: TrainingState) -> str:
         return (
-            f"the loss is {loss} at update {self.state.step}, batch {self.state.batch} of epoch {self.state.epoch}; "
+            f"the loss is {loss} at update {state.step}, batch {state.batch} of epoch {state.epoch}; "
             f"lower learning_rate, raise warmup_steps or set max_grad_norm; {self._last_checkpoint()}"
         )
 
@@ -390,7 +446,7 @@ class TranslationTrainer:
 
     def _save_checkpoint(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.bare_model.parameters()):
-            raise InputError(self._explain_divergence(math.nan))
+            raise InputError(self._explain_divergence(math.nan, self.state))
         generators = gather_object([generator_states()])
         if self.accelerator.is_main_process:
             if self.accelerator.scaler is not None:
@@ -443,13 +499,18 @@ class TranslationTrainer:
             limits.append(max(1, round(self.arguments.num_train_epochs * batches_per_epoch)))
         return min(limits) if limits else None
 
-    def _finished(self, limit: int | None, seconds: float, interrupted: bool = False) -> bool:
-        """Whether to stop before the next update: at the limit, out of time, or interrupted."""
+    def _finished(self, limit: int | None, seconds: float, interrupted: bool = False, every: int = 1) -> bool:
+        """Whether to stop before the next update: at the limit, out of time, or interrupted.
+
+        Several processes ask one another, which waits for their devices, only after each `every` updates.
+        """
         minutes = self.arguments.max_minutes
         stop = interrupted or (minutes is not None and seconds >= 60 * minutes)
         if self.accelerator.num_processes > 1:
             # Clocks and signals differ by process, and all must stop at the same update: the first decides.
-            stop = bool(self.accelerator.reduce(torch.tensor(float(stop), device=self.accelerator.device)).item())
+            stop = self.state.step % every == 0 and bool(
+                self.accelerator.reduce(torch.tensor(float(stop), device=self.accelerator.device)).item()
+            )
         patience = self.arguments.early_stopping_patience
         stop = stop or (patience is not None and self.state.validations_since_best >= patience)
         return stop or (limit is not None and self.state.step >= limit)
@@ -465,12 +526,9 @@ class TranslationTrainer:
 
 def _flat(arguments: TranslationTrainingArguments) -> dict[str, Any]:
     """The settings as trackers take them: numbers and texts, without paths."""
-    return {
-        name: value
-        for name, value in asdict(arguments).items()
-        if isinstance(value, int | float | str | bool)
-        and name not in ("output_dir", "init_from", "dataset_name", "cache_dir")
-    }
+    places = ("output_dir", "init_from", "dataset_name", "cache_dir")
+    settings = {name: value for name, value in asdict(arguments).items() if name not in places}
+    return {name: value for name, value in settings.items() if isinstance(value, int | float | str | bool)}
 
 
 def freeze(model: nn.Module, parts: list[str]) -> None:
