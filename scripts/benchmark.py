@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -21,30 +20,27 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
-from transformers import MarianMTModel, PreTrainedTokenizerBase
 
 from corpus_memory import corpus
 from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
-from peers import INSTALL_CTRANSLATE2, marian_config
-from vaswani_transformer.batching import TranslationCollator
+from peers import INSTALL_CTRANSLATE2
+from trainers import TRAINERS, Work, load_trainer, save, train_for
 from vaswani_transformer.corpora import load_corpus, open_corpus, sentences
-from vaswani_transformer.encoded_corpus import EncodedCorpus, pair_lengths
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
 from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus
-from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
 from vaswani_transformer.training_arguments import (
     ArgumentParser,
-    TranslationTrainingArguments,
     parse_training_arguments,
 )
 from vaswani_transformer.translation import load_model, load_pipeline, local_folder, translate
 from workload import Workload
 
-RECIPE = Path(__file__).parent / "recipes" / "tatoeba-en-de.yaml"
 OURS = "vaswani_transformer"
 MARIAN = "MarianMTModel, float32"
+SEQ2SEQ_TRAINER = "MarianMTModel, Seq2SeqTrainer, float32"
+PRODUCTS = "matrix products alone"
 MEMORY_WORKLOAD = Workload(sentences=64, source_tokens=200)
 ENGINE_PACKAGES = ("torch", "transformers", "ctranslate2")
 
@@ -73,68 +69,63 @@ def rates(counts: Sequence[int], seconds: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(found), "min": min(found), "max": max(found)}
 
 
-def our_updates(
-    settings: TranslationTrainingArguments, pairs: EncodedCorpus, tokenizer: PreTrainedTokenizerBase
-) -> Callable[[], int]:
-    """An update of this package's training; each call returns its target tokens."""
-    accelerator = create_accelerator(settings)
-    trainer = TranslationTrainer(settings, accelerator, build_model(settings, tokenizer), tokenizer, pairs, pairs)
-    trainer.model.train()
-    batches = iter(trainer.sampler.epoch(0))
-
-    def update() -> int:
-        trainer.state.step += 1
-        inputs, tokens = trainer.prepare(next(batches))
-        trainer.update(inputs, tokens)
-        return tokens
-
-    return update
-
-
-def marian_updates(settings: TranslationTrainingArguments, pairs: EncodedCorpus) -> Callable[[], int]:
-    """An update of a plain float32 loop over `MarianMTModel` of the same shape, on padded random batches."""
-    model = MarianMTModel(marian_config(settings.model_config())).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
-    collate = TranslationCollator(0)
-    # As many sentences as hold the recipe's tokens on average.
-    size = round(settings.batch_tokens / pair_lengths(pairs)[:, 1].mean())
-    generator = random.Random(1)
-
-    def update() -> int:
-        columns = pairs[generator.sample(range(len(pairs)), size)]
-        inputs = collate(columns["input_ids"], columns["labels"])
-        model(**inputs).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return int(inputs["labels"].ne(-100).sum())
-
-    return update
-
-
 def train(options: argparse.Namespace) -> dict:
-    """Target tokens a second of both, in turns."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = ["--train-file", options.train_file, "--validation-file", options.train_file]
-        settings = parse_training_arguments(["--config", options.config, *files, "--output-dir", folder])
+    """Target tokens a second, use of the hardware, memory and padding of each trainer, in turns."""
+    shape = ["--preset", options.preset, "--vocab-size", str(options.vocab_size)]
+    files = ["--train-file", options.train_file, "--validation-file", options.train_file, "--max-length", "100"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        flags = [*shape, *files, "--batch-tokens", str(options.batch_tokens), "--max-steps", "1"]
+        settings = parse_training_arguments([*flags, "--output-dir", str(folder / "run")])
         languages = (settings.source_lang, settings.target_lang)
         corpus = open_corpus([options.train_file], source_lang=languages[0], target_lang=languages[1])
-        tokenizer = learn_tokenizer(corpus, settings.model_config().vocab_size)
-        pairs, _ = tokenize_corpus(corpus, tokenizer, max_length=settings.max_length)
-        updates = {
-            OURS: our_updates(settings, pairs, tokenizer),
-            MARIAN: marian_updates(settings, pairs),
+        tokenizer = learn_tokenizer(corpus, options.vocab_size)
+        save(tokenize_corpus(corpus, tokenizer, max_length=settings.max_length)[0], tokenizer, folder)
+        loads = {
+            f"{trainer}, {precision}": partial(load_trainer, trainer, settings, folder, precision == "bfloat16")
+            for trainer in TRAINERS
+            for precision in ("bfloat16", "float32")
         }
-    sides = {
-        name: lambda update=update: sum(update() for _ in range(options.updates)) for name, update in updates.items()
+        run = partial(train_for, seconds=options.seconds)
+        with ExitStack() as stack:
+            sides = {name: stack.enter_context(EngineProcess(load)) for name, load in loads.items()}
+            turns = {name: partial(side.run, run) for name, side in sides.items()}
+            seconds, work = time_in_turns(turns, options.rounds)
+        peaks = {
+            name: measure_peak_memory(load, type, run)  # what trains takes its optimizer too
+            for name, load in loads.items()
+            if not name.startswith(PRODUCTS)
+        }
+    products = {
+        precision: rates([turn.flops for turn in work[name]], seconds[name])
+        for precision in ("bfloat16", "float32")
+        for name in [f"{PRODUCTS}, {precision}"]
     }
-    seconds, tokens = time_in_turns(sides, options.rounds)
-    speeds = {name: rates(tokens[name], seconds[name]) for name in sides}
-    ratio = speeds[OURS]["median"] / speeds[MARIAN]["median"]
-    for name, speed in speeds.items():
-        spread = f"{speed['min']:,.0f} to {speed['max']:,.0f}"
-        print(f"{name:24}  {speed['median']:8,.0f} target tokens/s  ({spread})")
-    print(f"ratio of the medians      {ratio:8.2f}")
-    return {"target_tokens_per_second": speeds, "ratio": ratio}
+    print(f"{options.preset}, {len(tokenizer):,} entries; {options.train_file}, {options.batch_tokens:,} a batch")
+    print(f"{'':40}{'target tokens/s':>16}{'(min to max)':>18}{'ratio':>7}{'MFU':>6}{'MiB':>8}{'padding':>9}")
+    rows = {}
+    reference = rates([turn.target_tokens for turn in work[SEQ2SEQ_TRAINER]], seconds[SEQ2SEQ_TRAINER])["median"]
+    for name in peaks:
+        speed = rates([turn.target_tokens for turn in work[name]], seconds[name])
+        total = sum(work[name], Work())
+        flops = rates([turn.flops for turn in work[name]], seconds[name])["median"]
+        rows[name] = {
+            "target_tokens_per_second": speed,
+            "ratio": speed["median"] / reference,
+            "model_flop_utilisation": flops / products[name.rpartition(", ")[2]]["median"],
+            "peak_memory_bytes": peaks[name],
+            "padding": 1 - total.tokens / total.positions,
+        }
+        spread = f"({speed['min']:,.0f} to {speed['max']:,.0f})"
+        print(
+            f"{name:40}{speed['median']:16,.0f}{spread:>18}{rows[name]['ratio']:7.2f}"
+            f"{rows[name]['model_flop_utilisation']:6.0%}{mebibytes(peaks[name]):>8}{rows[name]['padding']:9.1%}"
+        )
+    for precision, rate in products.items():
+        spread = f"({rate['min'] / 1e9:,.0f} to {rate['max'] / 1e9:,.0f})"
+        print(f"{f'{PRODUCTS}, {precision}':40}{rate['median'] / 1e9:16,.0f}{spread:>18} GFLOP/s")
+    print("medians of the turns; ratio to Marian's in float32; MFU against the products of the same precision")
+    return {"matrix_product_flops_per_second": products, "rows": rows}
 
 
 def decode(options: argparse.Namespace) -> dict:
@@ -325,10 +316,12 @@ def create_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="benchmark.py", description=__doc__)
     benchmarks = parser.add_subparsers(required=True, metavar="BENCHMARK")
 
-    training = benchmarks.add_parser("train", help="training speed against a plain MarianMTModel loop")
+    training = benchmarks.add_parser("train", help="training against Seq2SeqTrainer and torch.nn.Transformer")
     training.add_argument("--train-file", required=True, help="a table of sentence pairs")
-    training.add_argument("--config", default=str(RECIPE), help="the recipe that gives model and batches")
-    training.add_argument("--updates", type=positive, default=20, help="updates of each side in a turn")
+    training.add_argument("--preset", choices=("tiny", "base", "big"), default="base", help="shape of the models")
+    training.add_argument("--vocab-size", type=positive, default=16_000, help="entries of their vocabulary")
+    training.add_argument("--batch-tokens", type=positive, default=2048, help="positions of a side in a batch")
+    training.add_argument("--seconds", type=positive, default=8, help="how long each side trains in a turn")
     training.set_defaults(run=train)
 
     decoding = benchmarks.add_parser("decode", help="decoding speed, memory and BLEU against Marian and CTranslate2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-import yaml
 
 import benchmark
 from engines import DEVICE, ENGINES, Engine, EngineProcess, load_engine
+from trainers import TRAINERS, Work, load
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
@@ -217,19 +218,44 @@ def test_the_defaults_are_those_of_the_help(capsys: pytest.CaptureFixture[str]) 
         assert f"in one batch (default: {sentences})" in " ".join(capsys.readouterr().out.split())
 
 
-def test_train_compares_with_a_plain_loop(
-    corpus_files: dict[str, Path], small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+class FakeTrainer:
+    """Knows what an update amounts to."""
+
+    def __init__(self, name: str, settings: Any, folder: Path, bf16: bool) -> None:
+        assert (settings.preset, settings.batch_tokens, len(load(folder)[1])) == ("tiny", 300, 500)
+        self.scale = (1 + list(TRAINERS).index(name)) * (2 if bf16 else 1)
+
+    def update(self) -> Work:
+        return Work(target_tokens=10 * self.scale, tokens=15, positions=20, flops=10**9 * self.scale)
+
+
+def test_train_compares_all_loops(
+    corpus_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = dict(zip(small_run[::2], small_run[1::2], strict=True))
-    recipe = {flag[2:].replace("-", "_"): value for flag, value in flags.items() if not flag.endswith("-file")}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**recipe, "max_steps": 1}))
-    files = ["--train-file", str(corpus_files["train"]), "--config", str(tmp_path / "recipe.yaml")]
+    # Each side takes a second for an update.
+    clock = itertools.count()
+    monkeypatch.setattr(benchmark.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(benchmark, "load_trainer", FakeTrainer)
+    monkeypatch.setattr(benchmark, "train_for", lambda trainer, seconds: trainer.update())
+    monkeypatch.setattr(benchmark, "measure_peak_memory", lambda *arguments: 3 * 2**20)
+    files = ["--train-file", str(corpus_files["train"]), "--preset", "tiny", "--vocab-size", "500"]
     record = tmp_path / "record.json"
-    assert benchmark.main(["train", *files, "--updates", "2", "--rounds", "1", "--json", str(record)]) == 0
+    flags = ["--batch-tokens", "300", "--seconds", "1", "--rounds", "2", "--json", str(record)]
+    assert benchmark.main(["train", *files, *flags]) == 0
     found = json.loads(record.read_text())
-    speeds = {name: figures["median"] for name, figures in found["target_tokens_per_second"].items()}
-    assert found["ratio"] == speeds["vaswani_transformer"] / speeds["MarianMTModel, float32"]
-    assert f"{found['ratio']:.2f}" in capsys.readouterr().out
+    loops = list(TRAINERS)[:-1]
+    assert list(found["rows"]) == [f"{loop}, {precision}" for loop in loops for precision in ("bfloat16", "float32")]
+    products = found["matrix_product_flops_per_second"]
+    assert [products[name]["median"] for name in ("bfloat16", "float32")] == [8e9, 4e9]
+    lines = capsys.readouterr().out.splitlines()
+    for number, (loop, row) in enumerate(found["rows"].items()):
+        speed = 10 * (1 + number // 2) * (1 if number % 2 else 2)
+        assert row["target_tokens_per_second"] == {"median": speed, "min": speed, "max": speed}
+        assert row["ratio"] == speed / 20  # Marian's in float32
+        assert row["model_flop_utilisation"] == (1 + number // 2) / 4
+        assert (row["padding"], row["peak_memory_bytes"]) == (0.25, 3 * 2**20)
+        (line,) = (line for line in lines if line.startswith(loop))
+        assert line[40:].split()[-4:] == [f"{speed / 20:.2f}", f"{(1 + number // 2) / 4:.0%}", "3", "25.0%"]
 
 
 REAL = ["decode", "--model", "tatoeba-en-de", "--test-file"]
@@ -243,7 +269,8 @@ REAL = ["decode", "--model", "tatoeba-en-de", "--test-file"]
         (["decode", "--beams", "4"], "unknown argument --beams"),
         (["decode", "--preset", "huge"], "huge"),
         (["decode", "--rounds", "0"], "--rounds: expected a whole number of at least 1, got 0"),
-        (["train", "--train-file", "x", "--updates", "-1"], "--updates: expected a whole number of at least 1"),
+        (["train", "--train-file", "x", "--seconds", "-1"], "--seconds: expected a whole number of at least 1"),
+        (["train", "--train-file", "x", "--preset", "huge"], "huge"),
         (["memory", "--sentences", "many"], "--sentences: expected a whole number of at least 1, got many"),
         (["decode", "--vocab-size", "4"], "--vocab-size must be above 4"),
         (["decode", "--target-tokens", "1025"], "--target-tokens must be at most 1,024"),

@@ -678,7 +678,8 @@ from itertools import islice
 from pathlib import Path
 from safetensors.torch import save_file
 from vaswani_transformer.checkpoints import RunFolder
-from vaswani_transformer.corpora import load_corpus, tokenize_corpus
+from vaswani_transformer.corpora import open_corpus
+from vaswani_transformer.preprocessing import tokenize_corpus
 from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
 from vaswani_transformer.training_arguments import parse_training_arguments
 
@@ -686,7 +687,7 @@ output, *flags = sys.argv[1:]
 settings = parse_training_arguments(flags)
 tokenizer = RunFolder(settings.output_dir).load_tokenizer()
 accelerator = create_accelerator(settings)
-pairs, _ = tokenize_corpus(load_corpus(settings.train_file), tokenizer, "en", "de")
+pairs, _ = tokenize_corpus(open_corpus(settings.train_file), tokenizer)
 trainer = TranslationTrainer(settings, accelerator, build_model(settings, tokenizer).double(), tokenizer, pairs, pairs)
 trainer.model.train()
 epoch = 0

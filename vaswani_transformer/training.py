@@ -260,7 +260,7 @@ class TranslationTrainer:
             return self.folder.path
         window = LoggingWindow()
         self.model.train()
-        batches = prefetch(self._batches(self.state.epoch, self.state.batch))
+        batches = prefetch(self.batches(self.state.epoch, self.state.batch))
         with progress, closing(batches), interruptible() as interrupted:
             while not self._finished(limit, time.monotonic() - started, bool(interrupted), UPDATES_PER_LOOK):
                 self.state.epoch, self.state.batch, inputs, tokens = next(batches)
@@ -296,7 +296,7 @@ class TranslationTrainer:
             if self.accelerator.is_main_process:
                 self.folder.save_state(self.state)
 
-    def _batches(self, epoch: int, done: int) -> Iterator[tuple[int, int, list[dict[str, torch.Tensor]], int]]:
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[int, int, list[dict[str, torch.Tensor]], int]]:
         """Epoch, its batches up to this one, and what [`prepare`] gives, for all batches after `done` of `epoch`."""
         while True:
             batches = self.sampler.epoch(epoch)
