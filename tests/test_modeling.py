@@ -25,6 +25,7 @@ from vaswani_transformer.modeling_vaswani import (
     VaswaniEmbeddings,
     VaswaniEncoderLayer,
     VaswaniFeedForward,
+    apply_dropout,
     linear,
     shift_tokens_right,
     smoothed_cross_entropy,
@@ -415,15 +416,14 @@ def test_attention_back_ends_agree(attention: str, padded: bool) -> None:
 def dropouts_applied(monkeypatch: pytest.MonkeyPatch, model: nn.Module, probability: float) -> int:
     """How often one call of `model` applies dropout of `probability`."""
     applied = []
-    dropout = F.dropout
 
-    def spy(states: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    def spy(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
         if training:
             applied.append(p)
-        return dropout(states, p, training, inplace)
+        return apply_dropout(states, p, training)
 
     with monkeypatch.context() as patch:
-        patch.setattr(F, "dropout", spy)
+        patch.setattr(modeling_vaswani, "apply_dropout", spy)
         model(**batch())
     return applied.count(probability)
 
@@ -443,6 +443,39 @@ def test_each_dropout_acts_where_it_says_and_only_in_training(
     model.train()
     assert dropouts_applied(monkeypatch, model, 0.25) == times
     assert not torch.equal(model(**batch()).logits, model(**batch()).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.75])
+def test_dropout_drops_and_scales_as_it_says(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    states = torch.full((99, 7, 301), 3.0, dtype=dtype, requires_grad=True)
+    dropped = apply_dropout(states, p, True)
+    kept = dropped != 0
+    # Five standard deviations of the binomial distribution.
+    assert abs(kept.double().mean() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / kept.numel())
+    for axis in range(3):  # no element shares its fate with its neighbour
+        both = kept.narrow(axis, 1, kept.shape[axis] - 1) & kept.narrow(axis, 0, kept.shape[axis] - 1)
+        assert abs(both.double().mean() - (1 - p) ** 2) < 0.01
+    tolerance = 0.01 if dtype == torch.bfloat16 else 2e-4
+    torch.testing.assert_close(dropped, kept * 3.0 / (1 - p), rtol=tolerance, atol=0, check_dtype=False)
+    dropped.sum().backward()
+    assert torch.equal(states.grad * 3, dropped)
+    torch.manual_seed(0)
+    assert torch.equal(apply_dropout(states, p, True), dropped)
+    assert not torch.equal(apply_dropout(states, p, True), dropped)
+
+
+def test_no_dropout_and_all_dropout() -> None:
+    states = torch.randn(5, 3)
+    assert torch.equal(apply_dropout(states, 0.5, False), states)
+    assert torch.equal(apply_dropout(states, 0.0, True), states)
+    assert not apply_dropout(states, 1.0, True).any()
+    assert apply_dropout(states[:0], 0.5, True).shape == (0, 3)
+    transposed = apply_dropout(torch.ones(4, 6).t(), 0.5, True)
+    assert transposed.shape == (6, 4)
+    mapped = torch.func.vmap(lambda row: apply_dropout(row, 0.5, True), randomness="different")(torch.ones(50, 8))
+    assert len({tuple(row) for row in mapped.tolist()}) > 1
 
 
 # The forward pass

@@ -101,6 +101,25 @@ def _is_plain_inference(layer: nn.Linear, states: torch.Tensor) -> bool:
     )
 
 
+def apply_dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """`F.dropout`, with four elements to each random number of 64 bits on a CPU.
+
+    PyTorch draws a number for each element there, one after the other on one core, and spends a tenth of the time of
+    training on it. The probability is rounded to a multiple of 2^-16, and the kept are scaled by what it then is.
+    """
+    dropped = round(p * 2**16)
+    if (
+        not (training and states.device.type == "cpu" and 0 < dropped < 2**16)
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+    ):
+        return F.dropout(states, p, training)
+    numbers = torch.empty(-(-states.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    kept = numbers[: states.numel()].view(states.shape) >= dropped - 2**15
+    return states * kept.view(torch.uint8).to(states.dtype).mul_(2**16 / (2**16 - dropped))
+
+
 class VaswaniSinusoidalPositionalEncoding(nn.Module):
     """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) the cosine of the same angle.
 
@@ -161,7 +180,7 @@ class VaswaniEmbeddings(nn.Module):
                     )
             position_ids = torch.arange(length, device=inputs_embeds.device) + first_position
         hidden_states = inputs_embeds * self.scale + self.positions(position_ids, inputs_embeds.dtype)
-        return F.dropout(hidden_states, p=self.dropout, training=self.training)
+        return apply_dropout(hidden_states, self.dropout, self.training)
 
 
 def eager_attention_forward(
@@ -184,7 +203,7 @@ def eager_attention_forward(
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = F.softmax(scores, dim=-1)
-    weights = F.dropout(weights, p=dropout, training=module.training)
+    weights = apply_dropout(weights, dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
@@ -276,7 +295,7 @@ class VaswaniFeedForward(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Apply the two layers to each position on its own."""
         hidden_states = self.activation(linear(self.fc1, hidden_states))
-        hidden_states = F.dropout(hidden_states, p=self.dropout, training=self.training)
+        hidden_states = apply_dropout(hidden_states, self.dropout, self.training)
         return linear(self.fc2, hidden_states)
 
 
@@ -300,8 +319,8 @@ class VaswaniSublayerConnection(nn.LayerNorm):
         """
         if self.norm_first:
             output = sublayer(super().forward(hidden_states))
-            return hidden_states + F.dropout(output, p=self.dropout, training=self.training)
-        output = F.dropout(sublayer(hidden_states), p=self.dropout, training=self.training)
+            return hidden_states + apply_dropout(output, self.dropout, self.training)
+        output = apply_dropout(sublayer(hidden_states), self.dropout, self.training)
         return super().forward(hidden_states + output)
 
 
