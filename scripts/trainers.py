@@ -126,13 +126,11 @@ class MarianTrainer:
                 return super().training_step(model, inputs, *rest)
 
         class Pace(TrainerCallback):
-            """Makes an update for each permit."""
-
-            def on_step_begin(self, *arguments: Any, **keywords: Any) -> None:
-                this.permits.acquire()
+            """Waits after each update for the permit to make the next."""
 
             def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
                 this.made.release()
+                this.permits.acquire()
 
         arguments = Seq2SeqTrainingArguments(
             output_dir=str(folder / "marian"),
@@ -154,9 +152,10 @@ class MarianTrainer:
 
     def update(self) -> Work:
         """Make one more update."""
-        if not self.thread.ident:
+        if self.thread.ident is None:
             self.thread.start()
-        self.permits.release()
+        else:
+            self.permits.release()
         while not self.made.acquire(timeout=1):
             if not self.thread.is_alive():
                 raise RuntimeError("Seq2SeqTrainer has ended")

@@ -15,6 +15,10 @@ from transformers import AutoTokenizer, CompileConfig
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
+from vaswani_transformer.corpora import load_corpus, sentences, tokenize_corpus
+from vaswani_transformer.tokenization import train_tokenizer
+from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
+from vaswani_transformer.training_arguments import parse_training_arguments
 from vaswani_transformer.translation import PRETRAINED
 
 pytestmark = [
@@ -41,6 +45,24 @@ def test_bf16_training_and_translation_on_a_gpu(small_run: list[str], tmp_path: 
     files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]
     assert main(["translate", str(tmp_path / "a"), *files]) == 0
     assert len((tmp_path / "out.txt").read_text().split("\n")) == 4
+
+
+def test_an_update_does_not_wait_for_the_gpu(small_run: list[str], tmp_path: Path) -> None:
+    settings = parse_training_arguments([*small_run, "--max-steps", "1", "--output-dir", str(tmp_path)])
+    corpus = load_corpus(settings.train_file)
+    tokenizer = train_tokenizer(sentences(corpus, "en", "de"), 500)
+    pairs, _ = tokenize_corpus(corpus, tokenizer, "en", "de")
+    model = build_model(settings, tokenizer)
+    trainer = TranslationTrainer(settings, create_accelerator(settings), model, tokenizer, pairs, pairs)
+    trainer.model.train()
+    first, second = (trainer.prepare(parts) for parts in trainer.sampler.epoch(0)[:2])
+    trainer.update(*first)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss = trainer.update(*second)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert loss.isfinite()
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -176,8 +176,9 @@ class TranslationTrainer:
         self.arguments = arguments
         self.tokenizer = tokenizer
         self.evaluate = evaluate
-        self.train_dataset = train_dataset
-        self.validation_dataset = validation_dataset
+        # Arrow's arrays, of which batches are made many times faster than of Python's lists.
+        self.train_dataset = train_dataset.with_format("arrow")
+        self.validation_dataset = validation_dataset.with_format("arrow")
         self.folder = RunFolder(arguments.output_dir)
         self.collate = TranslationCollator(model.config.pad_token_id)
         self.accelerator = accelerator
