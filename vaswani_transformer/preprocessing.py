@@ -125,9 +125,9 @@ def tokenize_corpus(
 
     def make(folder: Path) -> None:
         report = CleaningReport()
-        is_duplicate = _duplicates(corpus) if drop_duplicates else None
+        is_duplicate, total = _duplicates(corpus) if drop_duplicates else (None, None)
         with EncodedCorpusWriter(folder, len(tokenizer)) as writer:
-            pairs = _progress(corpus, "Tokenizing")
+            pairs = _progress(corpus, "Tokenizing", total)
             while batch := list(islice(pairs, BATCH)):
                 report.read += len(batch)
                 batch = _clean_text(batch, is_duplicate, report)
@@ -141,12 +141,12 @@ def tokenize_corpus(
     return encoded, CleaningReport(**encoded.description["report"])
 
 
-def _progress(corpus: ParallelCorpus, what: str) -> Iterator[Pair]:
-    return iter(tqdm(corpus, desc=what, unit=" pairs", unit_scale=True))
+def _progress(corpus: ParallelCorpus, what: str, total: int | None = None) -> Iterator[Pair]:
+    return iter(tqdm(corpus, desc=what, total=total, unit=" pairs", unit_scale=True))
 
 
-def _duplicates(corpus: ParallelCorpus) -> Callable[[Pair], bool]:
-    """Tells of each pair of the corpus, asked in their order, whether an equal one came before.
+def _duplicates(corpus: ParallelCorpus) -> tuple[Callable[[Pair], bool], int]:
+    """What tells of each pair, asked in the corpus's order, whether an equal one came before; and how many there are.
 
     Pairs are equal where their 64-bit keys are. One array holds the keys of all; afterwards those are kept that come
     more than once.
@@ -166,7 +166,7 @@ def _duplicates(corpus: ParallelCorpus) -> Callable[[Pair], bool]:
         seen[place] = True
         return before
 
-    return is_duplicate
+    return is_duplicate, len(keys)
 
 
 def _clean_text(pairs: list[Pair], is_duplicate: Callable[[Pair], bool] | None, report: CleaningReport) -> list[Pair]:
