@@ -15,8 +15,8 @@ from transformers import AutoTokenizer, CompileConfig
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
-from vaswani_transformer.corpora import load_corpus, sentences, tokenize_corpus
-from vaswani_transformer.tokenization import train_tokenizer
+from vaswani_transformer.corpora import open_corpus
+from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus
 from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
 from vaswani_transformer.training_arguments import parse_training_arguments
 from vaswani_transformer.translation import PRETRAINED
@@ -49,13 +49,14 @@ def test_bf16_training_and_translation_on_a_gpu(small_run: list[str], tmp_path: 
 
 def test_an_update_does_not_wait_for_the_gpu(small_run: list[str], tmp_path: Path) -> None:
     settings = parse_training_arguments([*small_run, "--max-steps", "1", "--output-dir", str(tmp_path)])
-    corpus = load_corpus(settings.train_file)
-    tokenizer = train_tokenizer(sentences(corpus, "en", "de"), 500)
-    pairs, _ = tokenize_corpus(corpus, tokenizer, "en", "de")
+    corpus = open_corpus(settings.train_file)
+    tokenizer = learn_tokenizer(corpus, 500)
+    pairs, _ = tokenize_corpus(corpus, tokenizer)
     model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, create_accelerator(settings), model, tokenizer, pairs, pairs)
     trainer.model.train()
-    first, second = (trainer.prepare(parts) for parts in trainer.sampler.epoch(0)[:2])
+    epoch = trainer.sampler.epoch(0)
+    first, second = (trainer.prepare(epoch[number]) for number in (0, 1))
     trainer.update(*first)
     torch.cuda.set_sync_debug_mode("error")
     try:

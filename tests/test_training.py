@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,17 @@ def test_resumed_run_equals_the_uninterrupted_one(small_run: list[str], tmp_path
     assert losses(resumed) == losses(whole)
     expected, found = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_record_across_an_interruption(small_run: list[str], tmp_path: Path) -> None:
+    flags = [*small_run, "--logging-steps", "4", "--save-steps", "3"]
+    run(flags, tmp_path / "whole", "--max-steps", "10")
+    folder = RunFolder(tmp_path / "a")
+    run(flags, folder.path, "--max-steps", "7")
+    shutil.rmtree(folder.steps()[-1])
+    assert folder.steps()[-1].name == "step-000006"
+    run(flags, folder.path, "--max-steps", "10", "--resume")
+    same_run(folder.path, tmp_path / "whole")
 
 
 def test_resume_before_the_first_checkpoint_starts_anew(small_run: list[str], tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ class TrainingState:
         processes: How many trained.
         corpus: What tells the training pairs from others.
         gradient_scaler: The state of fp16's gradient scaler.
+        window_loss: Sum of the losses of the target tokens since the last record.
+        window_tokens: How many these are.
     """
 
     step: int = 0
@@ -65,6 +67,8 @@ class TrainingState:
     processes: int = 1
     corpus: str = ""
     gradient_scaler: dict[str, Any] | None = None
+    window_loss: float = 0.0
+    window_tokens: int = 0
 
 
 class RunFolder:

@@ -91,10 +91,17 @@ def resolve_mixed_precision(mixed_precision: str) -> str:
 
 @dataclass
 class LoggingWindow:
-    """The updates since the last record. Their losses stay on the device until somebody looks."""
+    """The updates since the last record. Their losses stay on the device until somebody looks.
+
+    Args:
+        loss: Sum of the losses of the target tokens that have been looked at.
+        tokens: How many these are.
+        tokens_before: Those among them of before the run was resumed, which took none of this process's time.
+    """
 
     loss: float = 0.0
     tokens: int = 0
+    tokens_before: int = 0
     started: float = field(default_factory=time.monotonic)
     unseen: list[tuple[TrainingState, torch.Tensor, int]] = field(default_factory=list)
 
@@ -126,7 +133,7 @@ class LoggingWindow:
     @property
     def tokens_per_second(self) -> float:
         """Target tokens a second, pauses left out."""
-        return self.tokens / (time.monotonic() - self.started)
+        return (self.tokens - self.tokens_before) / (time.monotonic() - self.started)
 
 
 def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
@@ -177,8 +184,8 @@ class TranslationTrainer:
         self.tokenizer = tokenizer
         self.evaluate = evaluate
         # Arrow's arrays, of which batches are made many times faster than of Python's lists.
-        self.train_dataset = train_dataset.with_format("arrow")
-        self.validation_dataset = validation_dataset.with_format("arrow")
+        self.train_dataset = train_dataset
+        self.validation_dataset = validation_dataset
         self.folder = RunFolder(arguments.output_dir)
         self.collate = TranslationCollator(model.config.pad_token_id)
         self.accelerator = accelerator
@@ -259,7 +266,7 @@ class TranslationTrainer:
             self._finish(progress)
             progress.close()
             return self.folder.path
-        window = LoggingWindow()
+        window = LoggingWindow(self.state.window_loss, self.state.window_tokens, self.state.window_tokens)
         self.model.train()
         batches = prefetch(self.batches(self.state.epoch, self.state.batch))
         with progress, closing(batches), interruptible() as interrupted:
@@ -281,10 +288,10 @@ class TranslationTrainer:
                     self._validate(progress)
                     window.started += time.monotonic() - pause
                 if self.state.step % arguments.save_steps == 0:
-                    self._save_checkpoint()
+                    self._save_checkpoint(window)
             self._look(window)
             if self.state.step % arguments.save_steps:
-                self._save_checkpoint()
+                self._save_checkpoint(window)
             if not self._finished(limit, time.monotonic() - started):
                 raise TrainingInterrupted(*interrupted[:1])
             self._finish(progress)
@@ -445,7 +452,8 @@ class TranslationTrainer:
         steps = self.folder.steps()
         return f"the last checkpoint is {steps[-1]}" if steps else "there is no checkpoint yet"
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, window: LoggingWindow) -> None:
+        self.state.window_loss, self.state.window_tokens = window.loss, window.tokens
         if not all(parameter.isfinite().all() for parameter in self.bare_model.parameters()):
             raise InputError(self._explain_divergence(math.nan, self.state))
         generators = gather_object([generator_states()])
