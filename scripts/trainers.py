@@ -25,7 +25,7 @@ from transformers import (
 from peers import marian_config
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.batching import TranslationCollator, prefetch
-from vaswani_transformer.encoded_corpus import EncodedCorpus, pair_lengths
+from vaswani_transformer.encoded_corpus import EncodedCorpus
 from vaswani_transformer.modeling_vaswani import VaswaniSinusoidalPositionalEncoding, shift_tokens_right
 from vaswani_transformer.training import TranslationTrainer, build_model, create_accelerator
 from vaswani_transformer.training_arguments import TranslationTrainingArguments
@@ -204,7 +204,7 @@ class TorchTransformer(nn.Module):
 
 
 class PlainLoop:
-    """[`TorchTransformer`] with Adam on random batches that hold as many tokens as this package's."""
+    """[`TorchTransformer`] with Adam on random batches of 64 sentences."""
 
     def __init__(self, settings: TranslationTrainingArguments, folder: Path, bf16: bool) -> None:
         self.pairs, tokenizer = load(folder)
@@ -214,12 +214,11 @@ class PlainLoop:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
         self.bf16 = bf16
         self.collate = TranslationCollator(config.pad_token_id)
-        self.size = max(1, round(settings.batch_tokens / pair_lengths(self.pairs)[:, 1].mean()))
         self.generator = random.Random(1)
 
     def update(self) -> Work:
         """Make one more update."""
-        columns = self.pairs[self.generator.sample(range(len(self.pairs)), self.size)]
+        columns = self.pairs[self.generator.sample(range(len(self.pairs)), 64)]
         inputs = self.collate(columns["input_ids"], columns["labels"])
         with torch.autocast(DEVICE, torch.bfloat16, enabled=self.bf16):
             loss = self.model(**{name: tensor.to(DEVICE) for name, tensor in inputs.items()})
