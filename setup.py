@@ -29,6 +29,7 @@ setup(
         "pyarrow",
         "pyyaml",
         "tqdm",
+        "xxhash",
     ],
     extras_require={
         "sentences": ["sentencex>=1"],

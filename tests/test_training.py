@@ -113,6 +113,15 @@ def test_a_record_across_an_interruption(small_run: list[str], tmp_path: Path) -
     same_run(folder.path, tmp_path / "whole")
 
 
+def test_a_run_of_an_older_version_goes_on(small_run: list[str], tmp_path: Path) -> None:
+    whole = run(small_run, tmp_path / "a", "--max-steps", "4")
+    run(small_run, tmp_path / "b", "--max-steps", "2")
+    folder = RunFolder(tmp_path / "b")
+    settings = folder.read_settings()
+    folder.save_settings({name: value for name, value in settings.items() if name not in ("freeze", "cache_dir")})
+    assert losses(run(small_run, tmp_path / "b", "--max-steps", "4", "--resume")) == losses(whole)
+
+
 def test_resume_before_the_first_checkpoint_starts_anew(small_run: list[str], tmp_path: Path) -> None:
     whole = run(small_run, tmp_path / "a", "--max-steps", "4")
     folder = RunFolder(tmp_path / "a")

@@ -120,9 +120,11 @@ class RunFolder:
         if not self.arguments.is_file():
             raise InputError(f"{self.path}: no run to resume here; start it without --resume")
         before = self.read_settings()
-        if missing := [name for name in settings if name not in before]:
-            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no {missing[0]})")
-        differing = [name for name in settings if name not in may_change and settings[name] != before[name]]
+        if "output_dir" not in before:  # every run has written it
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no output_dir)")
+        # A run of an older version lacks the settings that came after it.
+        known = [name for name in settings if name in before and name not in may_change]
+        differing = [name for name in known if settings[name] != before[name]]
         if differing:
             changes = ", ".join(f"{name} was {before[name]} and is {settings[name]}" for name in differing)
             raise InputError(f"{self.path}: a resumed run keeps its settings: {changes}; give the ones it had")
