@@ -93,7 +93,7 @@ def train(folder: Path, pairs: int, updates: int) -> Figures:
     trainer.model.train()
     for index in range(min(updates, len(batches))):
         trainer.state.step += 1
-        trainer.update(batches[index])
+        trainer.update(*trainer.prepare(batches[index]))
     shares = {"padding_share": batches.padding_share(), "batches": len(batches)}
     return {"seconds": loaded, "epoch_seconds": drawn, **shares, **resident_memory()}
 
