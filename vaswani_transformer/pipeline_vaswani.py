@@ -183,7 +183,7 @@ class TranslationPipeline(Pipeline):
         nothing = {"text": "", "input_ids": [], "sequences": torch.empty(count, 0, dtype=torch.long)}
         if forward.get("return_alignments"):
             nothing["attention"] = torch.empty(count, 0, 0)
-        results = [self.postprocess(nothing, **postprocess) for _ in texts]
+        results = [[] if text.strip() else self.postprocess(nothing, **postprocess) for text in texts]
         if not filled:
             return results
         encoded = self.preprocess([texts[index] for index in filled], **preprocess)

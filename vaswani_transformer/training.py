@@ -183,7 +183,6 @@ class TranslationTrainer:
         self.arguments = arguments
         self.tokenizer = tokenizer
         self.evaluate = evaluate
-        # Arrow's arrays, of which batches are made many times faster than of Python's lists.
         self.train_dataset = train_dataset
         self.validation_dataset = validation_dataset
         self.folder = RunFolder(arguments.output_dir)
@@ -210,11 +209,8 @@ class TranslationTrainer:
             # The processes start from one model and then draw their own dropout.
             set_seed(arguments.seed + accelerator.process_index)
         # Two corpora with sentences of the same lengths in the same order are one for all that we can tell.
-        self.corpus = hashlib.sha256(pair_lengths(train_dataset).tobytes()).hexdigest()
-        self.state = self._beginning()
-
-    def _beginning(self) -> TrainingState:
-        return TrainingState(processes=self.accelerator.num_processes, corpus=self.corpus)
+        self.corpus = hashlib.sha256(self.sampler.lengths.tobytes()).hexdigest()
+        self.state = TrainingState(processes=accelerator.num_processes, corpus=self.corpus)
 
     @property
     def bare_model(self) -> VaswaniForConditionalGeneration:
@@ -253,7 +249,7 @@ class TranslationTrainer:
         if arguments.report_to:
             self.accelerator.init_trackers("vaswani-transformer", config=_flat(arguments))
         started = time.monotonic() - self.state.seconds
-        limit = self._last_step(len(self.sampler.epoch(self.state.epoch)))
+        limit = self._last_step()
         progress = tqdm(
             total=limit,
             initial=self.state.step,
@@ -500,12 +496,14 @@ class TranslationTrainer:
         step = self.state.step if step is None else step
         return learning_rate_at(step, self.bare_model.config.d_model, arguments.warmup_steps, arguments.learning_rate)
 
-    def _last_step(self, batches_per_epoch: int) -> int | None:
+    def _last_step(self) -> int | None:
         limits = []
         if self.arguments.max_steps is not None:
             limits.append(self.arguments.max_steps)
         if self.arguments.num_train_epochs is not None:
-            limits.append(max(1, round(self.arguments.num_train_epochs * batches_per_epoch)))
+            # An epoch of millions of pairs takes seconds to draw.
+            batches = len(self.sampler.epoch(self.state.epoch))
+            limits.append(max(1, round(self.arguments.num_train_epochs * batches)))
         return min(limits) if limits else None
 
     def _finished(self, limit: int | None, seconds: float, interrupted: bool = False, every: int = 1) -> bool:
