@@ -88,13 +88,13 @@ def train(folder: Path, pairs: int, updates: int) -> Figures:
     model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, create_accelerator(settings), model, tokenizer, corpus, validation)
     started = time.perf_counter()
-    batches = trainer.sampler.epoch(0)
+    epoch = trainer.epoch(0)
     drawn = time.perf_counter() - started
     trainer.model.train()
-    for index in range(min(updates, len(batches))):
+    for index in range(min(updates, len(epoch.batches))):
         trainer.state.step += 1
-        trainer.update(*trainer.prepare(batches[index]))
-    shares = {"padding_share": batches.padding_share(), "batches": len(batches)}
+        trainer.update(*trainer.prepare(epoch, epoch.batches[index]))
+    shares = {"padding_share": epoch.batches.padding_share(), "batches": len(epoch.batches)}
     return {"seconds": loaded, "epoch_seconds": drawn, **shares, **resident_memory()}
 
 

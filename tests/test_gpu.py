@@ -55,8 +55,8 @@ def test_an_update_does_not_wait_for_the_gpu(small_run: list[str], tmp_path: Pat
     model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, create_accelerator(settings), model, tokenizer, pairs, pairs)
     trainer.model.train()
-    epoch = trainer.sampler.epoch(0)
-    first, second = (trainer.prepare(epoch[number]) for number in (0, 1))
+    epoch = trainer.epoch(0)
+    first, second = (trainer.prepare(epoch, epoch.batches[number]) for number in (0, 1))
     trainer.update(*first)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -278,7 +278,8 @@ def test_an_update_does_not_wait_for_the_device(
     flags: list[str], small_run: list[str], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     trainer = trainer_of([*small_run, *flags, "--batch-tokens", "60"], tmp_path, tokenizer)
-    inputs, tokens = trainer.prepare(trainer.sampler.epoch(0)[0])
+    epoch = trainer.epoch(0)
+    inputs, tokens = trainer.prepare(epoch, epoch.batches[0])
     assert any("attention_mask" in part for part in inputs)  # with padding
     with Waits() as waits:
         loss = trainer.update(inputs, tokens)
@@ -293,8 +294,8 @@ def test_a_part_without_pairs_changes_nothing(
     small_run: list[str], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     trainer = trainer_of([*small_run, "--dropout", "0", "--batch-tokens", "60"], tmp_path, tokenizer)
-    parts = [*trainer.sampler.epoch(0)[0], np.empty(0, dtype=np.int64)]
-    inputs, tokens = trainer.prepare(parts)
+    epoch = trainer.epoch(0)
+    inputs, tokens = trainer.prepare(epoch, [*epoch.batches[0], np.empty(0, dtype=np.int64)])
     assert [part["labels"].ne(-100).sum() for part in inputs] == [tokens, 0]
     before = [parameter.clone() for parameter in trainer.bare_model.parameters()]
     loss = trainer.update(inputs, tokens)
@@ -725,8 +726,9 @@ trainer = TranslationTrainer(settings, accelerator, build_model(settings, tokeni
 trainer.model.train()
 epoch = 0
 while trainer.state.step < 50:
-    for batch in islice(trainer.sampler.epoch(epoch), 50 - trainer.state.step):
-        trainer.update(*trainer.prepare(batch))
+    drawn = trainer.epoch(epoch)
+    for batch in islice(drawn.batches, 50 - trainer.state.step):
+        trainer.update(*trainer.prepare(drawn, batch))
         trainer.state.step += 1
     epoch += 1
 if accelerator.is_main_process:

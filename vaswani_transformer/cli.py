@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from .checkpoints import RunFolder
+    from .encoded_corpus import EncodedPairs, EpochCorpus
     from .modeling_vaswani import VaswaniForConditionalGeneration
     from .training import Evaluate
     from .training_arguments import ArgumentParser, TranslationTrainingArguments
@@ -151,6 +152,7 @@ def train(arguments: list[str]) -> int:
 
     settings = parse_training_arguments(arguments)
 
+    from .bpe_dropout import apply_bpe_dropout
     from .checkpoints import RunFolder
     from .corpora import open_corpus
     from .model_card import update_card
@@ -196,7 +198,18 @@ def train(arguments: list[str]) -> int:
         score = _scorer(tokenizer, sources, references, settings)
     if model is None:
         model = build_model(settings, tokenizer)
-    trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
+    text: EncodedPairs | EpochCorpus = train_pairs
+    if settings.bpe_dropout:
+        text = apply_bpe_dropout(
+            train_pairs,
+            tokenizer,
+            settings.bpe_dropout,
+            seed=settings.seed,
+            max_length=min(settings.max_length, settings.batch_tokens),
+            cache_dir=settings.cache_dir,
+        )
+    trainer = TranslationTrainer(settings, accelerator, model, tokenizer, text, validation_pairs, score)
+    batches = trainer.epoch(0).batches  # what is wrong with them is found before there is a folder
     if accelerator.is_main_process and settings.resume:
         folder.save_settings(asdict(settings))
     elif accelerator.is_main_process:
@@ -206,7 +219,7 @@ def train(arguments: list[str]) -> int:
         f"Model: {model.num_parameters():,} parameters on {accelerator.num_processes} × {accelerator.device.type}, "
         f"precision {accelerator.mixed_precision}"
     )
-    say(f"Batches: {trainer.sampler.epoch(0)}")
+    say(f"Batches: {batches}")
     try:
         trainer.train()
     except TrainingInterrupted as interruption:

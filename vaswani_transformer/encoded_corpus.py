@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -29,28 +30,22 @@ Row = dict[str, list[int]]
 Rows = dict[str, list[list[int]]]
 
 
-class EncodedCorpus:
+class EncodedPairs(ABC):
     """Encoded sentence pairs, of which only those that are asked for come into memory.
 
-    `corpus[3]` is `{"input_ids": [...], "labels": [...]}`, and `corpus[indices]` has a list of them under each name,
-    as a `datasets.Dataset` gives them. 8 bytes a pair stay in memory, the lengths.
-
-    Args:
-        folder: What [`EncodedCorpusWriter`] wrote.
+    `pairs[3]` is `{"input_ids": [...], "labels": [...]}`, and `pairs[indices]` has a list of them under each name,
+    as a `datasets.Dataset` gives them.
 
     Attributes:
         lengths: Tokens of each side of each pair (pairs, 2).
-        description: What the writer noted.
     """
 
     column_names = ("input_ids", "labels")
+    lengths: np.ndarray
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        self.lengths = np.fromfile(folder / "lengths.bin", dtype=np.int32).reshape(-1, 2)
-        self._tokens = _map(folder / "tokens.bin", self.description["dtype"])
-        self._offsets = _map(folder / "offsets.bin", "int64")
+    @abstractmethod
+    def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the pairs at `indices`, one side after the other, and their numbers (pairs, 2)."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -67,19 +62,14 @@ class EncodedCorpus:
         indices = np.asarray(key, dtype=np.int64)
         if len(indices) and not -len(self) <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"there are {len(self)} pairs, got {indices.min()} to {indices.max()}")
-        lengths = self.lengths[indices]
-        sizes = lengths.sum(axis=1, dtype=np.int64)
-        # Where each token of the pairs stands: from where its pair begins, and so many places after it.
-        ends = sizes.cumsum()
-        starts = self._offsets[indices % max(1, len(self))]
-        tokens = self._tokens[np.repeat(starts - (ends - sizes), sizes) + np.arange(sizes.sum())].tolist()
+        found, lengths = self.gather(indices % max(1, len(self)))
+        tokens = found.tolist()
+        ends = lengths.sum(axis=1, dtype=np.int64).cumsum().tolist()
         rows: Rows = {name: [] for name in self.column_names}
-        for end, size, source in zip(ends.tolist(), sizes.tolist(), lengths[:, 0].tolist(), strict=True):
-            middle = end - size + source
-            rows["input_ids"].append(tokens[end - size : middle])
+        for end, (source, target) in zip(ends, lengths.tolist(), strict=True):
+            middle = end - target
+            rows["input_ids"].append(tokens[middle - source : middle])
             rows["labels"].append(tokens[middle:end])
-        _release(self._tokens)
-        _release(self._offsets)
         return rows
 
     def __iter__(self) -> Iterator[Row]:
@@ -88,21 +78,60 @@ class EncodedCorpus:
             for source, target in zip(*rows.values(), strict=True):
                 yield {"input_ids": source, "labels": target}
 
+
+class EncodedCorpus(EncodedPairs):
+    """Encoded sentence pairs on the disk. 8 bytes a pair stay in memory, the lengths.
+
+    Args:
+        folder: What [`EncodedCorpusWriter`] wrote.
+
+    Attributes:
+        description: What the writer noted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        self.lengths = np.fromfile(folder / "lengths.bin", dtype=np.int32).reshape(-1, 2)
+        self._tokens = map_array(folder / "tokens.bin", self.description["dtype"])
+        self._offsets = map_array(folder / "offsets.bin", "int64")
+
+    def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the pairs at `indices`, one side after the other, and their numbers (pairs, 2)."""
+        lengths = self.lengths[indices]
+        places = spread(self._offsets[indices], lengths.sum(axis=1, dtype=np.int64))
+        tokens = self._tokens[places]
+        release(self._tokens, self._offsets)
+        return tokens, lengths
+
     def __reduce__(self) -> tuple:
         # Another process maps the files itself.
         return type(self), (self.folder,)
 
 
-def pair_lengths(encoded: EncodedCorpus | Dataset) -> np.ndarray:
+class EpochCorpus(ABC):
+    """Training text whose encoded pairs are others in each epoch."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """What tells this text from others."""
+
+    @abstractmethod
+    def epoch(self, number: int) -> EncodedPairs:
+        """The pairs of epoch `number`, the same whenever they are asked for."""
+
+
+def pair_lengths(encoded: EncodedPairs | Dataset) -> np.ndarray:
     """Tokens of each side of each pair of an encoded corpus (pairs, 2)."""
-    if isinstance(encoded, EncodedCorpus):
+    if isinstance(encoded, EncodedPairs):
         return encoded.lengths
     import pyarrow.compute as pc
 
     if not len(encoded):
         return np.zeros((0, 2), dtype=np.int64)
     table = encoded.with_format("arrow")[:]
-    columns = [pc.list_value_length(table[name]).to_numpy() for name in EncodedCorpus.column_names]
+    columns = [pc.list_value_length(table[name]).to_numpy() for name in EncodedPairs.column_names]
     return np.stack(columns, axis=1).astype(np.int64)
 
 
@@ -151,13 +180,19 @@ class EncodedCorpusWriter:
         self.files[name].write(values.tobytes())
 
 
-def _map(path: Path, dtype: str) -> np.ndarray:
+def spread(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The places `start`, `start + 1`, … of each run of so many, run after run."""
+    return np.repeat(starts - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum())
+
+
+def map_array(path: Path, dtype: str) -> np.ndarray:
     """The file as an array, which stays on the disk; an empty file cannot be mapped."""
     return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype=dtype)
 
 
-def _release(mapped: np.ndarray) -> None:
-    """Give the pages of a map back, which count as this process's memory; the system keeps them while it has room."""
-    mapping = getattr(mapped, "_mmap", None)
-    if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED)
+def release(*arrays: np.ndarray) -> None:
+    """Give the pages of maps back, which count as this process's memory; the system keeps them while it has room."""
+    for mapped in arrays:
+        mapping = getattr(mapped, "_mmap", None)
+        if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)

@@ -25,9 +25,9 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .batching import TokenBatchSampler, TranslationCollator, batches_by_tokens, prefetch
+from .batching import EpochBatches, TokenBatchSampler, TranslationCollator, batches_by_tokens, prefetch
 from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
-from .encoded_corpus import EncodedCorpus, pair_lengths
+from .encoded_corpus import EncodedPairs, EpochCorpus, pair_lengths
 from .errors import InputError, is_disk_full
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import create_optimizer, learning_rate_at
@@ -157,6 +157,15 @@ def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
     return accelerator
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """A pass over the training text: the pairs, and the batches that they are taken in."""
+
+    number: int
+    pairs: EncodedPairs | Dataset
+    batches: EpochBatches
+
+
 class TranslationTrainer:
     """Trains a model on encoded pairs by the paper's recipe (section 5).
 
@@ -165,7 +174,7 @@ class TranslationTrainer:
         accelerator: From [`create_accelerator`].
         model: From [`build_model`].
         tokenizer: Saved beside the model.
-        train_dataset: Encoded pairs, from `tokenize_corpus`.
+        train_dataset: Encoded pairs, from `tokenize_corpus`; from `apply_bpe_dropout`, others in each epoch.
         validation_dataset: Encoded pairs for the validation loss.
         evaluate: Scores translations of the model, for example `{"bleu": 27.3}`; called at each validation.
     """
@@ -176,8 +185,8 @@ class TranslationTrainer:
         accelerator: Accelerator,
         model: VaswaniForConditionalGeneration,
         tokenizer: PreTrainedTokenizerBase,
-        train_dataset: EncodedCorpus | Dataset,
-        validation_dataset: EncodedCorpus | Dataset,
+        train_dataset: EncodedPairs | EpochCorpus | Dataset,
+        validation_dataset: EncodedPairs | Dataset,
         evaluate: Evaluate | None = None,
     ) -> None:
         self.arguments = arguments
@@ -191,12 +200,6 @@ class TranslationTrainer:
         if accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16":
             # The fused kernel's backward pass in bf16 is several times slower on a CPU than plain products.
             model.set_attn_implementation("eager")
-        self.sampler = TokenBatchSampler(
-            pair_lengths(train_dataset),
-            arguments.batch_tokens,
-            parts=accelerator.num_processes * arguments.gradient_accumulation_steps,
-            seed=arguments.seed,
-        )
         freeze(model, arguments.freeze)
         if arguments.gradient_checkpointing:
             model.gradient_checkpointing_enable()
@@ -208,9 +211,13 @@ class TranslationTrainer:
         if accelerator.process_index:
             # The processes start from one model and then draw their own dropout.
             set_seed(arguments.seed + accelerator.process_index)
-        # Two corpora with sentences of the same lengths in the same order are one for all that we can tell.
-        self.corpus = hashlib.sha256(self.sampler.lengths.tobytes()).hexdigest()
+        if isinstance(train_dataset, EpochCorpus):
+            self.corpus = train_dataset.fingerprint
+        else:
+            # Two corpora with sentences of the same lengths in the same order are one for all that we can tell.
+            self.corpus = hashlib.sha256(pair_lengths(train_dataset).tobytes()).hexdigest()
         self.state = TrainingState(processes=accelerator.num_processes, corpus=self.corpus)
+        self._epoch: Epoch | None = None
 
     @property
     def bare_model(self) -> VaswaniForConditionalGeneration:
@@ -303,23 +310,42 @@ class TranslationTrainer:
     def batches(self, epoch: int, done: int) -> Iterator[tuple[int, int, list[dict[str, torch.Tensor]], int]]:
         """Epoch, its batches up to this one, and what [`prepare`] gives, for all batches after `done` of `epoch`."""
         while True:
-            batches = self.sampler.epoch(epoch)
-            for number in range(done, len(batches)):
-                yield epoch, number + 1, *self.prepare(batches[number])
+            drawn = self.epoch(epoch)
+            for number in range(done, len(drawn.batches)):
+                yield epoch, number + 1, *self.prepare(drawn, drawn.batches[number])
             epoch, done = epoch + 1, 0
 
-    def prepare(self, parts: list[np.ndarray]) -> tuple[list[dict[str, torch.Tensor]], int]:
-        """A batch of [`TokenBatchSampler`] for [`update`].
+    def epoch(self, number: int) -> Epoch:
+        """The pairs and the batches of epoch `number`.
+
+        Raises:
+            InputError: If a pair does not fit `batch_tokens`, or the pairs do not fill a batch.
+        """
+        if self._epoch is None or self._epoch.number != number:
+            pairs = (
+                self.train_dataset.epoch(number) if isinstance(self.train_dataset, EpochCorpus) else self.train_dataset
+            )
+            sampler = TokenBatchSampler(
+                pair_lengths(pairs),
+                self.arguments.batch_tokens,
+                parts=self.accelerator.num_processes * self.arguments.gradient_accumulation_steps,
+                seed=self.arguments.seed,
+            )
+            self._epoch = Epoch(number, pairs, sampler.epoch(number))
+        return self._epoch
+
+    def prepare(self, epoch: Epoch, parts: list[np.ndarray]) -> tuple[list[dict[str, torch.Tensor]], int]:
+        """One of the batches of `epoch` for [`update`].
 
         Returns:
             The padded pairs of each forward pass of this process, and the target tokens of all processes.
         """
-        tokens = int(sum(self.sampler.lengths[part, 1].sum() for part in parts))
+        tokens = int(sum(epoch.batches.lengths[part, 1].sum() for part in parts))
         inputs = []
         for part in parts[self.accelerator.process_index :: self.accelerator.num_processes]:
             # The devices must run the model equally often to exchange gradients, so an empty part takes a pair that
             # counts elsewhere, without its labels.
-            inputs.append(self._pad(self.train_dataset, part if len(part) else parts[0][:1]))
+            inputs.append(self._pad(epoch.pairs, part if len(part) else parts[0][:1]))
             if not len(part):
                 inputs[-1]["labels"].fill_(-100)
         return inputs, tokens
@@ -356,7 +382,7 @@ class TranslationTrainer:
         if (found := window.look(self.accelerator)) is not None:
             raise InputError(self._explain_divergence(*found))
 
-    def _pad(self, dataset: EncodedCorpus | Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
+    def _pad(self, dataset: EncodedPairs | Dataset, indices: np.ndarray) -> dict[str, torch.Tensor]:
         """The padded pairs of `dataset` at `indices`, on the host."""
         columns = dataset[indices]
         inputs = self.collate(columns["input_ids"], columns["labels"])
@@ -501,8 +527,7 @@ class TranslationTrainer:
         if self.arguments.max_steps is not None:
             limits.append(self.arguments.max_steps)
         if self.arguments.num_train_epochs is not None:
-            # An epoch of millions of pairs takes seconds to draw.
-            batches = len(self.sampler.epoch(self.state.epoch))
+            batches = len(self.epoch(self.state.epoch).batches)
             limits.append(max(1, round(self.arguments.num_train_epochs * batches)))
         return min(limits) if limits else None
 
