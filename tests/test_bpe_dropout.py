@@ -197,5 +197,5 @@ def test_resuming_with_another_share_is_refused(small_run: list[str], tmp_path: 
 
 def test_words_are_not_counted_by_their_occurrences(pairs: EncodedCorpus, segment: Segment) -> None:
     corpus = segment(0.1)
-    words = corpus.words[range(len(corpus))]
+    words = corpus.words[range(len(corpus.words))]
     assert len(corpus.starts) == len(set(chain.from_iterable(chain(*words.values()))))

@@ -559,7 +559,7 @@ def test_a_data_set_from_the_hub(from_hub: FromHub) -> None:
     assert pairs_of(dataset) == PAIRS
     ((arguments, options),) = calls
     assert arguments == ("someone/pairs", "de-en")
-    assert options == {"split": "test"}
+    assert options == {"split": "test", "streaming": False}
     assert pairs_of(load_corpus(dataset_name="x", source_lang="de", target_lang="en"), "de", "en") == [
         (target, source) for source, target in PAIRS
     ]

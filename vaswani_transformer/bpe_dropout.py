@@ -189,9 +189,6 @@ class BpeDropoutCorpus(EpochCorpus):
         self.starts = map_array(folder / "starts.bin", "int64")
         self.ends = map_array(folder / "ends.bin", "uint32").reshape(-1, 1 + SAMPLES + 1)
 
-    def __len__(self) -> int:
-        return len(self.words)
-
     @property
     def fingerprint(self) -> str:
         """What tells this text from others: the words of its pairs, by their numbers."""
@@ -208,11 +205,12 @@ class _Segmented(EncodedPairs):
     def __init__(self, corpus: BpeDropoutCorpus, number: int) -> None:
         self.corpus = corpus
         self.key = np.random.SeedSequence((corpus.seed, number)).generate_state(1, np.uint64)[0]
-        self.whole = np.zeros(len(corpus), dtype=bool)
+        count = len(corpus.words)
+        self.whole = np.zeros(count, dtype=bool)
         limit = np.inf if corpus.max_length is None else corpus.max_length
         blocks = [np.zeros((0, 2), dtype=np.int32)]
-        for start in range(0, len(corpus), 10_000):
-            indices = np.arange(start, min(start + 10_000, len(corpus)))
+        for start in range(0, count, 10_000):
+            indices = np.arange(start, min(start + 10_000, count))
             lengths = self._lengths(indices)
             self.whole[indices] = lengths.max(axis=1) > limit
             blocks.append(np.where(self.whole[indices, None], self._lengths(indices), lengths).astype(np.int32))

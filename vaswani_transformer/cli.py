@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from .checkpoints import RunFolder
-    from .encoded_corpus import EncodedPairs, EpochCorpus
+    from .corpora import ParallelCorpus
+    from .encoded_corpus import EncodedCorpus, EpochCorpus
     from .modeling_vaswani import VaswaniForConditionalGeneration
+    from .preprocessing import CleaningReport
     from .training import Evaluate
     from .training_arguments import ArgumentParser, TranslationTrainingArguments
 
@@ -152,7 +154,6 @@ def train(arguments: list[str]) -> int:
 
     settings = parse_training_arguments(arguments)
 
-    from .bpe_dropout import apply_bpe_dropout
     from .checkpoints import RunFolder
     from .corpora import open_corpus
     from .model_card import update_card
@@ -170,7 +171,9 @@ def train(arguments: list[str]) -> int:
         "target_lang": settings.target_lang,
         "seed": settings.seed,
     }
-    train_text = open_corpus(settings.train_file or None, split=settings.train_split, **common)
+    train_text = open_corpus(
+        settings.train_file or None, split=settings.train_split, streaming=settings.streaming, **common
+    )
     validation_text = open_corpus(settings.validation_file or None, split=settings.validation_split, **common)
     held_out = list(islice(validation_text, settings.eval_sentences))
 
@@ -181,16 +184,14 @@ def train(arguments: list[str]) -> int:
     if settings.resume:
         tokenizer = folder.load_tokenizer()
     elif tokenizer is None:
-        tokenizer = learn_tokenizer(train_text, settings.model_config().vocab_size, settings.cache_dir)
+        vocab_size = settings.model_config().vocab_size
+        tokenizer = learn_tokenizer(train_text, vocab_size, settings.cache_dir, settings.streaming)
     limits = {"max_length": settings.max_length, "cache_dir": settings.cache_dir}
     validation_pairs, validation_report = tokenize_corpus(validation_text, tokenizer, **limits)
-    train_pairs, report = tokenize_corpus(
-        train_text, tokenizer, **limits, max_length_ratio=settings.max_length_ratio, drop_duplicates=True
-    )
-    say(f"Training text: {report}")
     say(f"Validation text: {validation_report}")
-    if not report.kept or not validation_report.kept:
-        raise InputError("no pairs are left after cleaning: look at the counts above, and at max_length")
+    train_pairs = _prepare_training_text(train_text, tokenizer, settings, say)
+    if not validation_report.kept:
+        raise InputError("no pairs are left to validate on: look at the counts above, and at max_length")
 
     score = None
     if held_out:
@@ -198,17 +199,7 @@ def train(arguments: list[str]) -> int:
         score = _scorer(tokenizer, sources, references, settings)
     if model is None:
         model = build_model(settings, tokenizer)
-    text: EncodedPairs | EpochCorpus = train_pairs
-    if settings.bpe_dropout:
-        text = apply_bpe_dropout(
-            train_pairs,
-            tokenizer,
-            settings.bpe_dropout,
-            seed=settings.seed,
-            max_length=min(settings.max_length, settings.batch_tokens),
-            cache_dir=settings.cache_dir,
-        )
-    trainer = TranslationTrainer(settings, accelerator, model, tokenizer, text, validation_pairs, score)
+    trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
     batches = trainer.epoch(0).batches  # what is wrong with them is found before there is a folder
     if accelerator.is_main_process and settings.resume:
         folder.save_settings(asdict(settings))
@@ -235,6 +226,54 @@ def train(arguments: list[str]) -> int:
             update_card(folder.path)
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
+
+
+def _prepare_training_text(
+    text: ParallelCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: TranslationTrainingArguments,
+    say: Callable[[str], None],
+) -> EncodedCorpus | EpochCorpus:
+    """Clean and encode the training text, or the first window of it."""
+    import datasets
+
+    from .bpe_dropout import apply_bpe_dropout
+    from .preprocessing import tokenize_corpus
+    from .streaming import StreamedCorpus
+
+    def prepare(
+        text: ParallelCorpus, cache_dir: str | Path | None
+    ) -> tuple[EncodedCorpus | EpochCorpus, CleaningReport]:
+        pairs, report = tokenize_corpus(
+            text,
+            tokenizer,
+            max_length=settings.max_length,
+            max_length_ratio=settings.max_length_ratio,
+            # To know of duplicates a text must be read twice.
+            drop_duplicates=not settings.streaming,
+            cache_dir=cache_dir,
+        )
+        if not report.kept:
+            raise InputError(f"no pairs are left to train on ({report}); look at max_length and max_length_ratio")
+        if not settings.bpe_dropout:
+            return pairs, report
+        corpus = apply_bpe_dropout(
+            pairs,
+            tokenizer,
+            settings.bpe_dropout,
+            seed=settings.seed,
+            max_length=min(settings.max_length, settings.batch_tokens),
+            cache_dir=cache_dir,
+        )
+        return corpus, report
+
+    if settings.streaming:
+        datasets.disable_progress_bars()  # those of the windows would cross that of the training
+        say(f"Training text: in windows of {settings.streaming_window:,} pairs, duplicates among them")
+        return StreamedCorpus(text, settings.streaming_window, prepare, settings.cache_dir)
+    prepared, report = prepare(text, settings.cache_dir)
+    say(f"Training text: {report}")
+    return prepared
 
 
 def _draw_training_curve(folder: RunFolder) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import xxhash
-from datasets import Dataset, Features, Translation, concatenate_datasets
+from datasets import Dataset, Features, IterableDataset, Translation, concatenate_datasets
 
 from .corpus_cache import digest_files
-from .errors import InputError
+from .errors import InputError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,11 @@ def open_corpus(
     source_lang: str = "en",
     target_lang: str = "de",
     seed: int = 0,
+    streaming: bool = False,
 ) -> ParallelCorpus:
     """Open parallel text of any size; the arguments are those of [`load_corpus`].
+
+    With `streaming`, a data set on the Hub is downloaded while it is read, and nothing of it stays on the disk.
 
     Raises:
         InputError: If the corpus is not there; while it is read, if it is malformed or not UTF-8, or empty.
@@ -92,8 +95,34 @@ def open_corpus(
         )
     if dataset_name.startswith("builtin:"):
         return _open_builtin(dataset_name, split, languages, seed)
-    dataset = _load_from_hub(dataset_name, dataset_config_name, split, *languages)
+    dataset = _load_from_hub(dataset_name, dataset_config_name, split, *languages, streaming=streaming)
+    if isinstance(dataset, IterableDataset):
+        return _stream_of(dataset, dataset_name, dataset_config_name, split, *languages)
     return corpus_of(dataset, *languages, name=dataset_name)
+
+
+def _stream_of(
+    dataset: IterableDataset, name: str, config: str | None, split: str, source_lang: str, target_lang: str
+) -> ParallelCorpus:
+    from datasets import load_dataset_builder
+
+    def read() -> Iterator[Pair]:
+        both = sentences(dataset, source_lang, target_lang)
+        try:
+            yield from zip(both, both, strict=True)
+        except Exception as error:  # the Hub, the network and the data set's own files fail in many ways
+            raise InputError(
+                f"data set {name}, split {split}, could not be read on ({one_line(error)}); go on with --resume"
+            ) from error
+
+    def identify() -> dict[str, Any]:
+        # The hash tells the revision of the files on the Hub.
+        return {
+            "stream": [name, config, split, load_dataset_builder(name, config).hash],
+            "languages": [source_lang, target_lang],
+        }
+
+    return ParallelCorpus(name, read, identify)
 
 
 def corpus_of(dataset: Dataset, source_lang: str, target_lang: str, name: str = "the data set") -> ParallelCorpus:
@@ -349,12 +378,14 @@ def _open_builtin(name: str, split: str, languages: tuple[str, str], seed: int) 
     return ParallelCorpus(name, lambda: iter(generate()), identify)
 
 
-def _load_from_hub(name: str, config: str | None, split: str, source_lang: str, target_lang: str) -> Dataset:
+def _load_from_hub(
+    name: str, config: str | None, split: str, source_lang: str, target_lang: str, streaming: bool = False
+) -> Dataset | IterableDataset:
     from datasets import load_dataset
 
     logger.info(f"Looking for the data set {name} on the Hub")
     try:
-        dataset = load_dataset(name, config, split=split)
+        dataset = load_dataset(name, config, split=split, streaming=streaming)
     except Exception as error:  # the Hub, the network and the data set's own files fail in many ways
         raise InputError(
             f"data set {name}{f' ({config})' if config else ''}, split {split}, could not be loaded from the Hub: "
@@ -367,12 +398,12 @@ def _load_from_hub(name: str, config: str | None, split: str, source_lang: str, 
             f"data set {name}: expected a translation column with {source_lang} and {target_lang}, found "
             f"{', '.join(languages) or ', '.join(dataset.features)}"
         )
-    if not len(dataset):
+    if isinstance(dataset, Dataset) and not len(dataset):
         raise InputError(f"data set {name}, split {split}: the corpus is empty; it needs at least one sentence pair")
     return dataset.select_columns("translation")
 
 
-def sentences(dataset: Dataset, *languages: str) -> Iterator[str]:
+def sentences(dataset: Dataset | IterableDataset, *languages: str) -> Iterator[str]:
     """Yield the sentences of `dataset` in the given languages, pair by pair."""
     for batch in dataset.iter(batch_size=1000):
         for pair in batch["translation"]:

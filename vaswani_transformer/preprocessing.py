@@ -51,13 +51,14 @@ class CleaningReport:
 
 
 def learn_tokenizer(
-    corpus: ParallelCorpus, vocab_size: int, cache_dir: str | Path | None = None
+    corpus: ParallelCorpus, vocab_size: int, cache_dir: str | Path | None = None, streaming: bool = False
 ) -> PreTrainedTokenizerFast:
     """The byte-pair tokenizer of a corpus, by [`train_tokenizer`] from `VOCABULARY_PAIRS` pairs at most.
 
     Args:
         corpus: The training text.
         vocab_size: Entries of the vocabulary.
+        streaming: Take the first pairs, and not some from everywhere, for which all must be read.
         cache_dir: Folder of the cache; the user's if `None`.
 
     Raises:
@@ -66,8 +67,8 @@ def learn_tokenizer(
 
     def make(folder: Path) -> None:
         logger.info(f"Learning a vocabulary of {vocab_size:,} byte pairs")
-        step = -(-sum(1 for _ in _progress(corpus, "Reading")) // VOCABULARY_PAIRS)
-        learned = train_tokenizer(chain.from_iterable(islice(corpus, 0, None, step)), vocab_size)
+        step = 1 if streaming else -(-sum(1 for _ in _progress(corpus, "Reading")) // VOCABULARY_PAIRS)
+        learned = train_tokenizer(chain.from_iterable(islice(corpus, 0, step * VOCABULARY_PAIRS, step)), vocab_size)
         (folder / "tokenizer.json").write_text(learned.backend_tokenizer.to_str(), encoding="utf-8")
 
     def read(folder: Path) -> PreTrainedTokenizerFast:
@@ -77,6 +78,7 @@ def learn_tokenizer(
         "corpus": corpus.identity,
         "vocab_size": vocab_size,
         "pairs": VOCABULARY_PAIRS,
+        "streaming": streaming,
         "tokenizers": tokenizers.__version__,
     }
     return cached(cache_dir, "tokenizer", key, make, read)

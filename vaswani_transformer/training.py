@@ -174,7 +174,8 @@ class TranslationTrainer:
         accelerator: From [`create_accelerator`].
         model: From [`build_model`].
         tokenizer: Saved beside the model.
-        train_dataset: Encoded pairs, from `tokenize_corpus`; from `apply_bpe_dropout`, others in each epoch.
+        train_dataset: Encoded pairs, from `tokenize_corpus`; from `apply_bpe_dropout` or as a `StreamedCorpus`, others
+            in each epoch.
         validation_dataset: Encoded pairs for the validation loss.
         evaluate: Scores translations of the model, for example `{"bleu": 27.3}`; called at each validation.
     """
@@ -497,7 +498,7 @@ class TranslationTrainer:
         if saved.step and saved.corpus != self.corpus:
             raise InputError(
                 f"{self.folder.path}: the training pairs are not those of the run any more (there are "
-                f"{len(self.train_dataset):,} now); resume it on the same corpus, with the same settings of cleaning"
+                f"{len(self.epoch(0).pairs):,} now); resume it on the same corpus, with the same settings of cleaning"
             )
         if saved.step and saved.processes != accelerator.num_processes and accelerator.is_main_process:
             logger.warning(

@@ -48,6 +48,12 @@ class TranslationTrainingArguments:
     max_length_ratio: float = HfArg(
         default=3.0, help="Drop training pairs whose sides' lengths in tokens differ by more."
     )
+    streaming: bool = HfArg(
+        default=False,
+        help="Read the training text window by window, and keep none of it on the disk but the windows at hand; for "
+        "text larger than the disk. An epoch is a window.",
+    )
+    streaming_window: int = HfArg(default=1_000_000, help="Pairs of a window, which are shuffled among themselves.")
     bpe_dropout: float = HfArg(
         default=0.0,
         help="Skip each merge of byte pairs with this probability, anew in each epoch, so that the model sees words "
@@ -169,12 +175,16 @@ class TranslationTrainingArguments:
             self.dataset_name = str(Path(self.dataset_name).resolve())
         if self.source_lang == self.target_lang:
             raise InputError(f"source_lang and target_lang must differ, got {self.source_lang} twice")
+        if self.streaming and self.num_train_epochs is not None:
+            raise InputError(
+                "num_train_epochs counts passes over the corpus, which streaming knows none of; use max_steps"
+            )
         limits = (self.max_steps, self.num_train_epochs, self.max_minutes, self.early_stopping_patience)
         if all(limit is None for limit in limits):
             raise InputError("say when to stop: max_steps, num_train_epochs, max_minutes or early_stopping_patience")
         at_least_one = (
-            "max_length batch_tokens gradient_accumulation_steps warmup_steps logging_steps eval_steps eval_num_beams "
-            "save_steps average_last keep_checkpoints max_steps early_stopping_patience"
+            "max_length streaming_window batch_tokens gradient_accumulation_steps warmup_steps logging_steps "
+            "eval_steps eval_num_beams save_steps average_last keep_checkpoints max_steps early_stopping_patience"
         )
         for name in at_least_one.split():
             if getattr(self, name) is not None and getattr(self, name) < 1:
