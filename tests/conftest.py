@@ -53,6 +53,14 @@ def fresh_accelerate_state() -> Iterator[None]:
     reset_accelerate()
 
 
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """No test leaves torch on another number of threads than it found: sums are rounded by thread."""
+    threads = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == threads
+
+
 @pytest.fixture(scope="session")
 def corpus_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """TSV files of the built-in corpus: 400 training and 30 validation pairs."""

@@ -122,14 +122,21 @@ def log_probabilities(
     return logits.log_softmax(-1)[0].gather(1, labels[0, :, None])[:, 0]
 
 
+def load_translator(folder: Path, **options: Any) -> Any:
+    """CTranslate2's `Translator` on as many threads as torch has, for it sets OpenMP's number for torch too."""
+    import ctranslate2
+
+    return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads(), **options)
+
+
 def assert_equal_scores(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2")
     weights = weights_of(model)
     ctranslate2_twin(model, tokenizer, folder)
     assert unchanged(model, weights)
-    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    translator = load_translator(folder, compute_type="float32")
     sources, targets = (
         [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(side)["input_ids"]] for side in (SOURCES, TARGETS)
     )
@@ -168,12 +175,12 @@ def test_ctranslate2_translates_as_our_model_does(
     tmp_path: Path,
     quantization: str | None,
 ) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2")
     model, tokenizer = shipped
     weights = weights_of(model)
     ctranslate2_twin(model, tokenizer, tmp_path / "new" / "model", quantization)
     assert unchanged(model, weights)  # quantization works in place
-    translator = ctranslate2.Translator(str(tmp_path / "new" / "model"), intra_threads=1)
+    translator = load_translator(tmp_path / "new" / "model")
     assert translator.compute_type == ("int8_float32" if quantization else "float32")
     read = AutoTokenizer.from_pretrained(tmp_path / "new" / "model")
     results = translator.translate_batch(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -484,15 +484,6 @@ def test_average_last_validates_and_saves_the_mean(small_run: list[str], tmp_pat
     assert plain[-1]["validation_loss"] != averaged[-1]["validation_loss"]
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Two processes round alike on one thread; on several, what ran in a process before may change how it sums."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def start(flags: list[str], folder: Path) -> subprocess.Popen:
     """Start a long run in another process and wait for its second checkpoint."""
     command = [sys.executable, "-m", "vaswani_transformer", "train", *flags, "--output-dir", str(folder)]
@@ -511,7 +502,6 @@ def start(flags: list[str], folder: Path) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interruption_leaves_a_whole_checkpoint(how: signal.Signals, small_run: list[str], tmp_path: Path) -> None:
     process = start(small_run, tmp_path / "a")
@@ -650,7 +640,6 @@ def test_trackers_get_the_records(
     assert ended
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(small_run: list[str], tmp_path: Path) -> None:
     flags = [*small_run, "--max-steps", "6", "--save-steps", "2", "--output-dir", str(tmp_path / "a")]
     script = f"""
@@ -684,7 +673,6 @@ sys.exit(main({["train", *flags]}))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
 def test_killed_at_random_moments(small_run: list[str], tmp_path: Path) -> None:
     # Writing, validating and training take about equally long.
     flags = [*small_run, "--max-steps", "60", "--save-steps", "2", "--eval-steps", "5", "--keep-checkpoints", "2"]
