@@ -13,11 +13,13 @@ from vaswani_transformer.checkpoints import (
     TrainingState,
     average_weights,
     generator_states,
+    moments_by_name,
     read_weights,
     write_atomically,
 )
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.optimization import create_optimizer
+from vaswani_transformer.sharding import gather
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -42,7 +44,8 @@ def test_a_failed_checkpoint_leaves_the_one_before(tmp_path: Path, monkeypatch: 
     folder = RunFolder(tmp_path)
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    folder.save_checkpoint(model, optimizer, TrainingState(step=1), [generator_states()])
+    weights, moments = gather(model.named_parameters(), True), gather(moments_by_name(model, optimizer), True)
+    folder.save_checkpoint(weights, moments, TrainingState(step=1), [generator_states()])
     drawn = torch.rand(3)
 
     def fail(*_: object, **__: object) -> None:
@@ -50,7 +53,7 @@ def test_a_failed_checkpoint_leaves_the_one_before(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr("vaswani_transformer.checkpoints.json.dumps", fail)
-        folder.save_checkpoint(model, optimizer, TrainingState(step=2), [generator_states()])
+        folder.save_checkpoint(weights, moments, TrainingState(step=2), [generator_states()])
     # Its half does not take the room that is needed.
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-000001"]
     other = torch.nn.Linear(3, 2)

@@ -21,7 +21,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
-from accelerate.utils import DistributedType
 from conftest import Refused, reset_accelerate
 from datasets import Dataset
 from safetensors.torch import load_file
@@ -582,14 +581,6 @@ def test_a_compiled_model_gives_the_same_training(small_run: list[str], tmp_path
     assert losses(run(flags, tmp_path / "b", "--torch-compile")) == pytest.approx(losses(plain), rel=1e-4)
 
 
-def test_a_model_in_pieces_is_refused(
-    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Accelerator, "distributed_type", property(lambda _: DistributedType.FSDP))
-    assert main(["train", *small_run, "--max-steps", "1", "--output-dir", str(tmp_path / "a")]) == 2
-    assert "FSDP is not supported" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_half_precision_needs_a_gpu(small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--max-steps", "1", "--output-dir", str(tmp_path / "a"), "--mixed-precision", "fp16"]
     if not torch.cuda.is_available():
@@ -649,11 +640,11 @@ from vaswani_transformer.cli import main
 
 save = checkpoints.RunFolder.save_checkpoint
 
-def save_to_a_full_disk(self, model, optimizer, state, generators):
+def save_to_a_full_disk(self, weights, moments, state, generators):
     if state.step == 4:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-    save(self, model, optimizer, state, generators)
+    save(self, weights, moments, state, generators)
 
 checkpoints.RunFolder.save_checkpoint = save_to_a_full_disk
 sys.exit(main({["train", *flags]}))

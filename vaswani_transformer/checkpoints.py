@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from torch.optim import Optimizer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import InputError, one_line
+from .sharding import cut_like
 
 # The files of a checkpoint: the weights, what else an exact resume needs in tensors, and the rest.
 TENSORS = ("model.safetensors", "training_state.safetensors")
@@ -204,23 +205,25 @@ class RunFolder:
 
     def save_checkpoint(
         self,
-        model: nn.Module,
-        optimizer: Optimizer,
+        weights: dict[str, torch.Tensor],
+        moments: dict[str, torch.Tensor],
         state: TrainingState,
         generators: Sequence[dict[str, torch.Tensor]],
     ) -> None:
-        """Save the weights, the optimizer and the random generators of each process after `state.step`."""
-        names = {parameter: name for name, parameter in model.named_parameters()}
+        """Save the checkpoint after `state.step`.
+
+        Args:
+            weights: The whole model's, by name.
+            moments: The optimizer's state, of [`moments_by_name`].
+            state: Where the run stands.
+            generators: The random generators of each process.
+        """
         tensors = {f"{key}.{rank}": value for rank, own in enumerate(generators) for key, value in own.items()}
-        for parameter, values in optimizer.state.items():
-            for key, value in values.items():
-                tensors[f"{key}.{names[parameter]}"] = value.contiguous()
 
         def write(folder: Path) -> None:
             folder.mkdir()
-            weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
             save_file(weights, folder / TENSORS[0], metadata={"format": "pt"})
-            save_file(tensors, folder / TENSORS[1])
+            save_file({**tensors, **moments}, folder / TENSORS[1])
             (folder / STATE).write_text(_sealed(state, {name: file_digest(folder / name) for name in TENSORS}))
 
         self.checkpoints.mkdir(exist_ok=True)
@@ -291,7 +294,7 @@ class RunFolder:
             for key, value in tensors.items():
                 kind, name = key.split(".", 1)
                 if name in parameters:
-                    optimizer.state[parameters[name]][kind] = value.to(parameters[name].device)
+                    optimizer.state[parameters[name]][kind] = cut_like(value, parameters[name])
         except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
             raise InputError(
                 f"{folder}: the checkpoint does not fit this model ({one_line(error)}); remove it to go on from the "
@@ -424,11 +427,19 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
         raise InputError(f"{folder}: model.safetensors cannot be read ({error})") from error
 
 
+def moments_by_name(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """The optimizer's state of each parameter, as `exp_avg.NAME`."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for parameter, values in optimizer.state.items():
+        for key, value in values.items():
+            yield f"{key}.{names[parameter]}", value
+
+
 def copy_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Give the parameters of `model` the values of `weights`, by name."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
+            parameter.copy_(cut_like(weights[name], parameter))
 
 
 def average_weights(models: Iterable[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import math
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, broadcast_object_list, gather_object, set_seed
+from accelerate.utils import broadcast_object_list, gather_object, set_seed
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch import nn
@@ -26,16 +27,23 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .batching import EpochBatches, TokenBatchSampler, TranslationCollator, batches_by_tokens, prefetch
-from .checkpoints import RunFolder, TrainingState, average_weights, copy_weights, generator_states, read_weights
+from .checkpoints import (
+    RunFolder,
+    TrainingState,
+    average_weights,
+    copy_weights,
+    generator_states,
+    moments_by_name,
+    read_weights,
+)
 from .encoded_corpus import EncodedPairs, EpochCorpus, pair_lengths
 from .errors import InputError, is_disk_full
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import create_optimizer, learning_rate_at
+from .sharding import check_parallelism, gather, prepare_sharded, whole
 from .training_arguments import TranslationTrainingArguments
 
 logger = logging.getLogger(__name__)
-
-SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
 
@@ -140,18 +148,14 @@ def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
     """Accelerate's view of the devices that it was launched on, in the arguments' precision, with their trackers.
 
     Raises:
-        InputError: If the precision is not the device's, or the model would be cut in pieces.
+        InputError: If the precision is not the device's, or the model would be cut in a way that is not supported.
     """
     accelerator = Accelerator(
         mixed_precision=resolve_mixed_precision(arguments.mixed_precision),
         log_with=arguments.report_to or None,
         project_dir=arguments.output_dir,
     )
-    if accelerator.distributed_type in SHARDED:
-        raise InputError(
-            f"{accelerator.distributed_type.value} is not supported: checkpoints and validation need the whole model "
-            "on each device, where the paper's fit; choose plain data parallelism in `accelerate config`"
-        )
+    check_parallelism(accelerator)
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
         raise InputError("mixed_precision=fp16 needs a GPU; choose bf16, or auto")
     return accelerator
@@ -208,7 +212,14 @@ class TranslationTrainer:
             model.compile(dynamic=True)
         betas = (arguments.adam_beta1, arguments.adam_beta2)
         optimizer = create_optimizer(model, betas, arguments.adam_epsilon)
-        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        if accelerator.is_fsdp2:
+            # A piece of the model cannot validate: the main process has a whole one for that, on the host until then.
+            whole_model = copy.deepcopy(model) if accelerator.is_main_process else None
+            self.model, self.optimizer = prepare_sharded(accelerator, model, optimizer)
+            if whole_model is not None:
+                self.whole_model = accelerator.prepare_model(whole_model, evaluation_mode=True)
+        else:
+            self.model, self.optimizer = accelerator.prepare(model, optimizer)
         if accelerator.process_index:
             # The processes start from one model and then draw their own dropout.
             set_seed(arguments.seed + accelerator.process_index)
@@ -402,24 +413,27 @@ class TranslationTrainer:
 
     def _validate(self, progress: tqdm) -> None:
         """Record the validation loss and scores, and save the model where it is the best so far."""
+        model = self._model_to_validate()
         if self.accelerator.is_main_process:
-            self.model.eval()
+            model.eval()
             # Validating more or less often must not change the training, so it draws from no generator of its.
             device = self.accelerator.device
-            with torch.random.fork_rng([device] if device.type == "cuda" else []), self._averaged_weights():
-                scores = {"validation_loss": self._validation_loss()}
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), self._averaged_weights(model):
+                scores = {"validation_loss": self._validation_loss(model)}
                 if not math.isfinite(scores["validation_loss"]):
                     raise InputError(self._explain_divergence(scores["validation_loss"], self.state))
                 if self.evaluate is not None:
-                    scores.update(self.evaluate(self.bare_model))
+                    scores.update(self.evaluate(model))
                 use_bleu = self.arguments.metric_for_best_model == "bleu" and "bleu" in scores
                 score = scores["bleu"] if use_bleu else -scores["validation_loss"]
                 best = self.state.best_score is None or score >= self.state.best_score
                 if best:
                     self.state.best_score, self.state.best_step = score, self.state.step
-                    self.folder.save_best(self.bare_model, self.tokenizer)
+                    self.folder.save_best(model, self.tokenizer)
                 self.state.validations_since_best = 0 if best else self.state.validations_since_best + 1
-            self.model.train()
+            model.train()
+            if self.accelerator.is_fsdp2:
+                model.to("cpu")  # the device is for the training
             self._record(**scores)
             text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in scores.items())
             progress.write(f"update {self.state.step}: {text}{' (best so far)' if best else ''}", file=sys.stderr)
@@ -427,9 +441,19 @@ class TranslationTrainer:
         # The first process alone validates, and all must stop at once.
         self.state.validations_since_best = broadcast_object_list([self.state.validations_since_best])[0]
 
+    def _model_to_validate(self) -> VaswaniForConditionalGeneration:
+        """The model, on the main process with all its weights; all processes must ask."""
+        accelerator, model = self.accelerator, self.bare_model
+        if accelerator.is_fsdp2:
+            weights = gather(model.named_parameters(), keep=accelerator.is_main_process)
+            if accelerator.is_main_process:
+                model = self.whole_model.to(accelerator.device)
+                copy_weights(model, weights)
+        return model
+
     @contextmanager
-    def _averaged_weights(self) -> Iterator[None]:
-        """Inside, the model has the mean of its weights and those of the newest checkpoints (section 6.1)."""
+    def _averaged_weights(self, model: VaswaniForConditionalGeneration) -> Iterator[None]:
+        """Inside, `model` has the mean of its weights and those of the newest checkpoints (section 6.1)."""
         others = self.arguments.average_last - 1
         # Not one that an interruption or a best score left between two others, nor one of this very update, which
         # counts already.
@@ -438,7 +462,6 @@ class TranslationTrainer:
         if not (others and steps):
             yield
             return
-        model = self.bare_model
         own = {name: parameter.detach().cpu().clone() for name, parameter in model.named_parameters()}
         copy_weights(model, average_weights([own, *map(read_weights, steps[-others:])]))
         try:
@@ -447,14 +470,14 @@ class TranslationTrainer:
             copy_weights(model, own)
 
     @torch.no_grad()
-    def _validation_loss(self) -> float:
+    def _validation_loss(self, model: VaswaniForConditionalGeneration) -> float:
         """Cross-entropy of a target token of the validation pairs, without smoothing."""
         lengths = pair_lengths(self.validation_dataset)
         order = lengths.max(axis=1).argsort(kind="stable")
         loss = tokens = 0.0
         for batch in batches_by_tokens(lengths, order, self.arguments.batch_tokens):
             inputs = self._to_device(self._pad(self.validation_dataset, batch))
-            loss += self.bare_model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
+            loss += model(**inputs, label_smoothing=0.0, num_items_in_batch=1).loss.item()
             tokens += int(lengths[batch, 1].sum())
         return loss / tokens
 
@@ -477,13 +500,16 @@ class TranslationTrainer:
 
     def _save_checkpoint(self, window: LoggingWindow) -> None:
         self.state.window_loss, self.state.window_tokens = window.loss, window.tokens
-        if not all(parameter.isfinite().all() for parameter in self.bare_model.parameters()):
+        model, optimizer, on_main = self.bare_model, self.optimizer.optimizer, self.accelerator.is_main_process
+        if not all(whole(parameter).isfinite().all() for parameter in model.parameters()):
             raise InputError(self._explain_divergence(math.nan, self.state))
         generators = gather_object([generator_states()])
-        if self.accelerator.is_main_process:
+        weights = gather(model.named_parameters(), keep=on_main)
+        moments = gather(moments_by_name(model, optimizer), keep=on_main)
+        if on_main:
             if self.accelerator.scaler is not None:
                 self.state.gradient_scaler = self.accelerator.scaler.state_dict()
-            self.folder.save_checkpoint(self.bare_model, self.optimizer.optimizer, self.state, generators)
+            self.folder.save_checkpoint(weights, moments, self.state, generators)
             self.folder.remove_old(self.arguments.keep_checkpoints, self.arguments.save_steps, self.state.best_step)
         self.accelerator.wait_for_everyone()
 
