@@ -314,4 +314,34 @@ def test_prefetching_ends_its_thread_with_the_consumer() -> None:
     next(found)
     assert any(thread.name.startswith("prefetch") for thread in threading.enumerate())
     found.close()
-    assert not any(thread.name.startswith("prefetch") for thread in threading.enumerate())
+    deadline = time.monotonic() + 10
+    while any(thread.name == "prefetch" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert not any(thread.name == "prefetch" for thread in threading.enumerate())
+
+
+def test_who_waits_for_an_item_may_stop() -> None:
+    release = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        release.wait(10)
+        yield 2
+
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 2
+
+    started = time.monotonic()
+    assert list(prefetch(items(), stop=stop)) == [1]
+    assert time.monotonic() - started < 5
+    release.set()
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_window_may_have_less_than_a_batch(count: int) -> None:
+    sampler = TokenBatchSampler(np.full((count, 2), 5, dtype=np.int32), 100, may_be_less=True)
+    assert [sorted(whole(batch)) for batch in sampler.epoch(2)] == ([list(range(count))] if count else [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import random
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain, pairwise
@@ -13,7 +15,7 @@ import pytest
 import torch
 from conftest import Refused, reset_accelerate
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vaswani_transformer import bpe_dropout
@@ -142,15 +144,47 @@ def test_words_are_cut_in_blocks(monkeypatch: pytest.MonkeyPatch, pairs: Encoded
 def test_text_that_a_tokenizer_reads_otherwise_keeps_its_tokens(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    # Of a tokenizer that lowers text, which no decoding undoes, or of tokens that no encoding gives.
-    side = tokenizer.convert_tokens_to_ids([*"Ġthe", "</s>"])
-    corpus = tokenize_corpus(ParallelCorpus("x", lambda: iter([("a", "b")] * 3), dict), tokenizer, cache_dir=tmp_path)[
-        0
-    ]
-    monkey = [side, side]
-    ends = list(bpe_dropout._word_ends(tokenizer.backend_tokenizer, monkey))
-    assert len(corpus) == 3
-    assert [found.tolist() for found in ends] == [list(range(1, len(side) + 1))] * 2
+    """Its own decoding is not what this one would encode to the same tokens: each time it doubles an e."""
+    doubling = pickle.loads(pickle.dumps(tokenizer))
+    own = doubling.backend_tokenizer.normalizer
+    doubling.backend_tokenizer.normalizer = normalizers.Sequence([own, normalizers.Replace("e", "ee")])
+    rows = [("the children", "das Haus"), ("a", "b")]
+    encoded, _ = tokenize_corpus(ParallelCorpus("x", lambda: iter(rows), dict), doubling, cache_dir=tmp_path)
+    assert list(apply_bpe_dropout(encoded, doubling, 0.0, cache_dir=tmp_path).epoch(0)) == list(encoded)
+    epoch = apply_bpe_dropout(encoded, doubling, 0.5, cache_dir=tmp_path).epoch(0)
+    for row, cut in zip(encoded, epoch, strict=True):
+        assert [tokenizer.decode(cut[name]) for name in cut] == [tokenizer.decode(row[name]) for name in row]
+
+
+def test_a_long_word_is_cut_token_by_token(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    def count(rows: list[tuple[str, str]]) -> int:
+        corpus = ParallelCorpus("x", lambda: iter(rows), lambda: {"rows": rows})
+        encoded, _ = tokenize_corpus(corpus, tokenizer, cache_dir=tmp_path)
+        segmented = apply_bpe_dropout(encoded, tokenizer, 0.1, cache_dir=tmp_path)
+        for row, cut in zip(encoded, segmented.epoch(0), strict=True):
+            assert tokenizer.decode(cut["labels"]) == tokenizer.decode(row["labels"])
+        return len(segmented.starts)
+
+    generator = random.Random(0)
+    clauses = ["".join(generator.choices("日本語学校", k=20)) for _ in range(300)]
+    assert count([("a", clause) for clause in clauses]) < 50
+    assert count([("a", clause[:10]) for clause in clauses]) > 250
+
+
+def test_the_corpus_is_told_by_its_words(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    def fingerprint(target: str) -> str:
+        corpus = ParallelCorpus("x", lambda: iter([("a", target)]), lambda: {"target": target})
+        encoded, _ = tokenize_corpus(corpus, tokenizer, cache_dir=tmp_path)
+        return apply_bpe_dropout(encoded, tokenizer, 0.1, cache_dir=tmp_path).fingerprint
+
+    assert fingerprint("dog") == fingerprint("dog")
+    assert len({fingerprint(target) for target in ("dog", "cat", "dogs")}) == 3
+
+
+def test_no_pairs(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    corpus = ParallelCorpus("x", lambda: iter([("", "a")]), dict)
+    encoded, _ = tokenize_corpus(corpus, tokenizer, cache_dir=tmp_path)
+    assert len(apply_bpe_dropout(encoded, tokenizer, 0.1, cache_dir=tmp_path).epoch(0)) == 0
 
 
 @pytest.mark.parametrize(
@@ -181,6 +215,10 @@ def test_training_with_dropped_merges_resumes_exactly(small_run: list[str], tmp_
     plain = run("plain", "--max-steps", "40")
     losses = [[record["loss"] for record in records if "loss" in record] for records in (whole, resumed, plain)]
     assert losses[0] == losses[1] != losses[2]
+    steps = [run(name, *flags, "--num-train-epochs", "3")[-1]["step"] for name in ("three",)]
+    run("stopped", *flags, "--num-train-epochs", "3", "--max-steps", "50")
+    steps.append(run("stopped", *flags, "--num-train-epochs", "3", "--resume")[-1]["step"])
+    assert steps[0] == steps[1]
     first, second = (
         load_file(RunFolder(tmp_path / name).steps()[-1] / "model.safetensors") for name in ("whole", "parts")
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from queue import Empty, SimpleQueue
+from threading import Event, Semaphore, Thread
 from typing import TypeVar
 
 import numpy as np
@@ -89,23 +89,27 @@ class TokenBatchSampler:
         batch_tokens: Most positions of one side in an update, padding included.
         parts: Pieces that a batch is cut into, the devices times the accumulation steps.
         seed: Seed of the order.
+        may_be_less: Whether pairs that do not fill one batch make what they do, or none.
 
     Raises:
         InputError: If a pair does not fit the budget, or the corpus does not fill a batch.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_tokens: int, parts: int = 1, seed: int = 0) -> None:
-        if not len(lengths):
-            raise InputError("there are no pairs to make batches of")
-        if lengths.max() > batch_tokens:
+    def __init__(
+        self, lengths: np.ndarray, batch_tokens: int, parts: int = 1, seed: int = 0, may_be_less: bool = False
+    ) -> None:
+        if not len(lengths) and not may_be_less:
+            raise InputError("there are no pairs to make batches of; look at the counts of cleaning")
+        if lengths.max(initial=0) > batch_tokens:
             raise InputError(
                 f"the longest sentence has {lengths.max()} tokens, and batch_tokens={batch_tokens} has no room for "
                 "it; raise batch_tokens or lower max_length"
             )
-        if lengths.max(axis=1).sum() < batch_tokens:
+        if lengths.max(axis=1).sum() < batch_tokens and not may_be_less:
             raise InputError(
                 f"the corpus has about {lengths.max(axis=1).sum():,} tokens, less than one batch of "
-                f"batch_tokens={batch_tokens:,}; lower batch_tokens or give more text"
+                f"batch_tokens={batch_tokens:,}; lower batch_tokens, or give more text (or a larger "
+                "streaming_window)"
             )
         self.lengths = lengths
         self.batch_tokens = batch_tokens
@@ -123,8 +127,10 @@ class TokenBatchSampler:
         # not jump where the longer side grows by one. Equal pairs stay in the drawn order.
         other = np.where(longer % 2 == 0, source - target, target - source)
         order = order[np.lexsort((other, longer))]
-        sizes = [len(batch) for batch in batches_by_tokens(self.lengths, order, self.batch_tokens)]
-        ends = np.cumsum(sizes)
+        sizes = np.array(
+            [len(batch) for batch in batches_by_tokens(self.lengths, order, self.batch_tokens)], dtype=int
+        )
+        ends = sizes.cumsum()
         bounds = np.stack([ends - sizes, ends], axis=1)
         return EpochBatches(self.lengths, order, bounds[generator.permutation(len(bounds))], self.parts)
 
@@ -154,11 +160,39 @@ def _pad(sentences: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, 
     return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
-def prefetch(items: Iterator[Item], ahead: int = 2) -> Iterator[Item]:
-    """The same items in the same order, each made in a background thread up to `ahead` items before its turn."""
-    end = object()
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
-        ready = deque(thread.submit(next, items, end) for _ in range(ahead))
-        while (item := ready.popleft().result()) is not end:
-            ready.append(thread.submit(next, items, end))
+def prefetch(items: Iterator[Item], ahead: int = 2, stop: Callable[[], bool] = lambda: False) -> Iterator[Item]:
+    """The same items in the same order, each made in a background thread up to `ahead` items before its turn.
+
+    Args:
+        items: Goes through in the thread, which dies with the program: no one waits for an item that nobody takes.
+        ahead: Most items that are ready and not taken.
+        stop: Asked from time to time while the next item is not ready; true ends the items.
+    """
+    ready: SimpleQueue[tuple[Item | None, BaseException | None]] = SimpleQueue()
+    room, closed = Semaphore(ahead), Event()
+
+    def work() -> None:
+        try:
+            while room.acquire() and not closed.is_set():
+                ready.put((next(items), None))
+        except BaseException as error:  # StopIteration too; it is raised where the item would have been taken
+            ready.put((None, error))
+
+    Thread(target=work, name="prefetch", daemon=True).start()
+    try:
+        while True:
+            try:
+                item, error = ready.get(timeout=0.1)
+            except Empty:
+                if stop():
+                    return
+                continue
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            room.release()
             yield item
+    finally:
+        closed.set()
+        room.release()

@@ -3,7 +3,9 @@
 `tokenizers` drops merges too, but draws from a generator that takes no seed, so that no run could be repeated or
 resumed, and skips fewer than the authors do (it offers the skipped ones again where it comes upon an outdated merge).
 Here each word of the text is cut `SAMPLES` times by a seeded generator, once for all; which of these an occurrence of
-it takes is drawn from the seed, the epoch and its place alone. One entry of the cache holds
+it takes is drawn from the seed, the epoch and its place alone. A word of more than `LONGEST` characters, such as a
+clause of a script without blanks, counts as the words that its tokens are, which are cut each for itself: words that
+hardly ever come back would fill the disk. One entry of the cache holds
 
     tokens.bin lengths.bin offsets.bin corpus.json   the pairs as an `EncodedCorpus` whose tokens are words
     segments.bin                                     the tokens of all segmentations
@@ -39,6 +41,8 @@ from .errors import InputError
 
 # Segmentations of a word: what is learned of one comes back after so many occurrences.
 SAMPLES = 32
+# Characters (bytes, to a tokenizer of bytes) of a word; German's compounds have less.
+LONGEST = 40
 BATCH = 1_000
 # Symbols that are merged at a time.
 BLOCK = 2_000_000
@@ -77,7 +81,7 @@ def apply_bpe_dropout(
     }
 
     def make(folder: Path) -> None:
-        words = _write_words(folder, pairs, tokenizer)
+        words = _write_words(folder, pairs, tokenizer, merges, key["pairs"])
         _write_segmentations(folder, words, merges, dropout, seed)
 
     return cached(cache_dir, "words", key, make, lambda folder: BpeDropoutCorpus(folder, seed, max_length))
@@ -88,6 +92,9 @@ class Merges:
 
     Args:
         tokenizer: A tokenizer whose model is BPE.
+
+    Attributes:
+        widths: Characters of each token (tokens of the vocabulary).
 
     Raises:
         InputError: If it is another, or marks where words begin or end inside of the tokens.
@@ -109,6 +116,9 @@ class Merges:
         self.results = np.array([ids[left + right] for left, right in pairs], dtype=np.int64)
         self._order = keys.argsort()
         self._keys = keys[self._order]
+        self.widths = np.ones(max(len(tokenizer), self.size), dtype=np.int64)
+        for token in self.parts:
+            self.widths[token] = len(self.symbols([token]))
 
     def symbols(self, tokens: list[int]) -> list[int]:
         """What was merged to `tokens`, down to the single characters."""
@@ -191,8 +201,8 @@ class BpeDropoutCorpus(EpochCorpus):
 
     @property
     def fingerprint(self) -> str:
-        """What tells this text from others: the words of its pairs, by their numbers."""
-        return xxhash.xxh3_128_hexdigest(self.words.lengths.tobytes())
+        """What tells this text from others: the digest of the encoded pairs that it was made of."""
+        return self.words.description["pairs"]
 
     def epoch(self, number: int) -> EncodedPairs:
         """The pairs as they are cut in epoch `number`."""
@@ -213,7 +223,9 @@ class _Segmented(EncodedPairs):
             indices = np.arange(start, min(start + 10_000, count))
             lengths = self._lengths(indices)
             self.whole[indices] = lengths.max(axis=1) > limit
-            blocks.append(np.where(self.whole[indices, None], self._lengths(indices), lengths).astype(np.int32))
+            if self.whole[indices].any():
+                lengths = self._lengths(indices)
+            blocks.append(lengths.astype(np.int32))
         self.lengths = np.concatenate(blocks)
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,8 +270,10 @@ def _mix(counters: np.ndarray, key: np.uint64) -> np.ndarray:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _write_words(folder: Path, pairs: EncodedCorpus, tokenizer: PreTrainedTokenizerFast) -> list[np.ndarray]:
-    """Write the pairs as an [`EncodedCorpus`] of words.
+def _write_words(
+    folder: Path, pairs: EncodedCorpus, tokenizer: PreTrainedTokenizerFast, merges: Merges, digest: str
+) -> list[np.ndarray]:
+    """Write the pairs, which have this digest, as an [`EncodedCorpus`] of words.
 
     Returns:
         The tokens of each word.
@@ -275,11 +289,11 @@ def _write_words(folder: Path, pairs: EncodedCorpus, tokenizer: PreTrainedTokeni
             tokens, lengths = pairs.gather(np.arange(start, min(start + BATCH, len(pairs))))
             sides = [side.tolist() for side in np.split(tokens, lengths.ravel().cumsum()[:-1])]
             in_words = [
-                [numbers.setdefault(word, len(numbers)) for word in _words(np.array(side, dtype=dtype), ends)]
+                [numbers.setdefault(word, len(numbers)) for word in _words(np.array(side, dtype=dtype), ends, merges)]
                 for side, ends in zip(sides, _word_ends(backend, sides), strict=True)
             ]
             writer.add(in_words[::2], in_words[1::2])
-        writer.finish(segments_dtype=np.dtype(dtype).name)
+        writer.finish(segments_dtype=np.dtype(dtype).name, pairs=digest)
     return [np.frombuffer(word, dtype=dtype) for word in numbers]
 
 
@@ -297,17 +311,21 @@ def _word_ends(backend: Tokenizer, sides: list[list[int]]) -> Iterator[np.ndarra
             yield np.arange(1, len(side) + 1)
 
 
-def _words(side: np.ndarray, ends: np.ndarray) -> Iterator[bytes]:
+def _words(side: np.ndarray, ends: np.ndarray, merges: Merges) -> Iterator[bytes]:
+    """The words that end there, as bytes; each token of one that is too long."""
     start = 0
+    characters = np.append(0, merges.widths[side].cumsum())
     for end in ends.tolist():
-        yield side[start:end].tobytes()
+        if characters[end] - characters[start] > LONGEST:
+            yield from (token.tobytes() for token in side[start:end])
+        else:
+            yield side[start:end].tobytes()
         start = end
 
 
 def _write_segmentations(folder: Path, words: list[np.ndarray], merges: Merges, dropout: float, seed: int) -> None:
     """Cut each word `SAMPLES` times, words of similar lengths at a time, and write what comes out."""
-    symbols = [merges.symbols(word.tolist()) for word in words]
-    widths = np.array([len(own) for own in symbols], dtype=np.int64)
+    widths = np.array([merges.widths[word].sum() for word in words], dtype=np.int64)
     order = widths.argsort(kind="stable")
     starts = np.zeros(len(words), dtype=np.int64)
     ends = np.zeros((len(words), 1 + SAMPLES + 1), dtype=np.uint32)
@@ -321,7 +339,9 @@ def _write_segmentations(folder: Path, words: list[np.ndarray], merges: Merges, 
             first += len(block)
             width = int(widths[block[-1]])
             padded = np.full((len(block), width), -1, dtype=np.int64)
-            padded[np.arange(width) < widths[block, None]] = np.concatenate([symbols[word] for word in block])
+            padded[np.arange(width) < widths[block, None]] = np.concatenate(
+                [merges.symbols(words[word].tolist()) for word in block]
+            )
             cut = merges.merge(np.repeat(padded, SAMPLES, axis=0), dropout, generator)
             rows = np.full((len(block), 1 + SAMPLES, width), -1, dtype=np.int64)
             rows[:, 1:] = cut.reshape(len(block), SAMPLES, width)
@@ -332,7 +352,7 @@ def _write_segmentations(folder: Path, words: list[np.ndarray], merges: Merges, 
             totals = sizes.sum(axis=1)
             starts[block] = written + totals.cumsum() - totals
             written += int(totals.sum())
-            file.write(rows[rows >= 0].astype(words[0].dtype).tobytes())
+            file.write(rows[rows >= 0].astype(words[block[0]].dtype).tobytes())
             progress.update(len(block))
     (folder / "starts.bin").write_bytes(starts.tobytes())
     (folder / "ends.bin").write_bytes(ends.tobytes())

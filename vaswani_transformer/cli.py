@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import InputError
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
     from transformers import PreTrainedTokenizerBase
 
     from .checkpoints import RunFolder
@@ -158,6 +159,7 @@ def train(arguments: list[str]) -> int:
     from .corpora import open_corpus
     from .model_card import update_card
     from .preprocessing import learn_tokenizer, tokenize_corpus
+    from .streaming import StreamedCorpus
     from .training import TrainingInterrupted, TranslationTrainer, build_model, create_accelerator
 
     accelerator = create_accelerator(settings)
@@ -189,7 +191,7 @@ def train(arguments: list[str]) -> int:
     limits = {"max_length": settings.max_length, "cache_dir": settings.cache_dir}
     validation_pairs, validation_report = tokenize_corpus(validation_text, tokenizer, **limits)
     say(f"Validation text: {validation_report}")
-    train_pairs = _prepare_training_text(train_text, tokenizer, settings, say)
+    train_pairs = _prepare_training_text(train_text, tokenizer, settings, accelerator)
     if not validation_report.kept:
         raise InputError("no pairs are left to validate on: look at the counts above, and at max_length")
 
@@ -200,7 +202,8 @@ def train(arguments: list[str]) -> int:
     if model is None:
         model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
-    batches = trainer.epoch(0).batches  # what is wrong with them is found before there is a folder
+    if not settings.resume:
+        say(f"Batches: {trainer.epoch(0).batches}")  # what is wrong with them is found before there is a folder
     if accelerator.is_main_process and settings.resume:
         folder.save_settings(asdict(settings))
     elif accelerator.is_main_process:
@@ -210,7 +213,6 @@ def train(arguments: list[str]) -> int:
         f"Model: {model.num_parameters():,} parameters on {accelerator.num_processes} × {accelerator.device.type}, "
         f"precision {accelerator.mixed_precision}"
     )
-    say(f"Batches: {batches}")
     try:
         trainer.train()
     except TrainingInterrupted as interruption:
@@ -224,6 +226,8 @@ def train(arguments: list[str]) -> int:
         if accelerator.is_main_process and folder.weights.is_file():
             _draw_training_curve(folder)
             update_card(folder.path)
+    if isinstance(train_pairs, StreamedCorpus) and accelerator.is_local_main_process:
+        train_pairs.remove()
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
 
@@ -232,14 +236,18 @@ def _prepare_training_text(
     text: ParallelCorpus,
     tokenizer: PreTrainedTokenizerBase,
     settings: TranslationTrainingArguments,
-    say: Callable[[str], None],
+    accelerator: Accelerator,
 ) -> EncodedCorpus | EpochCorpus:
     """Clean and encode the training text, or the first window of it."""
     import datasets
+    import xxhash
 
     from .bpe_dropout import apply_bpe_dropout
+    from .corpus_cache import default_cache_dir
     from .preprocessing import tokenize_corpus
     from .streaming import StreamedCorpus
+
+    say = accelerator.on_main_process(_say)
 
     def prepare(
         text: ParallelCorpus, cache_dir: str | Path | None
@@ -253,8 +261,6 @@ def _prepare_training_text(
             drop_duplicates=not settings.streaming,
             cache_dir=cache_dir,
         )
-        if not report.kept:
-            raise InputError(f"no pairs are left to train on ({report}); look at max_length and max_length_ratio")
         if not settings.bpe_dropout:
             return pairs, report
         corpus = apply_bpe_dropout(
@@ -270,9 +276,13 @@ def _prepare_training_text(
     if settings.streaming:
         datasets.disable_progress_bars()  # those of the windows would cross that of the training
         say(f"Training text: in windows of {settings.streaming_window:,} pairs, duplicates among them")
-        return StreamedCorpus(text, settings.streaming_window, prepare, settings.cache_dir)
+        cache_dir = default_cache_dir() if settings.cache_dir is None else Path(settings.cache_dir).expanduser()
+        folder = cache_dir / f"stream-{xxhash.xxh3_128_hexdigest(str(Path(settings.output_dir).resolve()).encode())}"
+        return StreamedCorpus(text, settings.streaming_window, prepare, folder, accelerator.is_local_main_process)
     prepared, report = prepare(text, settings.cache_dir)
     say(f"Training text: {report}")
+    if not report.kept:
+        raise InputError("no pairs are left to train on: look at the counts above, at max_length and max_length_ratio")
     return prepared
 
 

@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from .errors import InputError
+from .errors import InputError, one_line
 from .modeling_vaswani import VaswaniForConditionalGeneration
 
 
@@ -64,7 +64,10 @@ def prepare_sharded(
         plugin.mixed_precision_policy = replace(
             plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
         )
-    model, optimizer = accelerator.prepare(model, optimizer)
+    try:
+        model, optimizer = accelerator.prepare(model, optimizer)
+    except ValueError as error:  # such as a name of a layer that the model has none of
+        raise InputError(f"FSDP: {one_line(error)}; mend it in `accelerate config`") from error
     # FSDP gathers the weights of a module that is called, and the smoothed loss reads the projection's without a call.
     model.register_forward_pre_hook(lambda model, _: model.lm_head.unshard())
     return model, optimizer

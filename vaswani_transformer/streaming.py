@@ -5,49 +5,48 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from threading import Thread
 
 import xxhash
 
+from .batching import prefetch
 from .corpora import Pair, ParallelCorpus
-from .corpus_cache import default_cache_dir
 from .encoded_corpus import EncodedCorpus, EncodedPairs, EpochCorpus
 from .preprocessing import CleaningReport
 
 logger = logging.getLogger(__name__)
 
 Prepare = Callable[[ParallelCorpus, Path], tuple[EncodedCorpus | EpochCorpus, CleaningReport]]
+Window = EncodedCorpus | EpochCorpus
 
 
 class StreamedCorpus(EpochCorpus):
     """A corpus whose epochs are its windows: so many pairs after one another, shuffled among themselves.
 
-    After the last pair the first one follows. While a window is trained on, the next one is read and prepared; those
-    before the last are removed from the cache. A window is decided by its number, so a resumed run finds its own, but
-    reads all that comes before it again.
+    After the last pair the first one follows. While a window is trained on, the next one is read and prepared; all
+    but these two and the one before are removed. A window is decided by its number, so a resumed run finds its own,
+    but reads all that comes before it again.
 
     Args:
         corpus: The text.
         window: Pairs in a window, before cleaning.
         prepare: Cleans and encodes a window with the cache in the folder that it is given.
-        cache_dir: Folder of the cache; the user's if `None`.
+        folder: Where the windows are kept; no other run may use it.
+        ahead: Whether this process prepares the next window. One of a machine does, and the others find it.
     """
 
     def __init__(
-        self, corpus: ParallelCorpus, window: int, prepare: Prepare, cache_dir: str | Path | None = None
+        self, corpus: ParallelCorpus, window: int, prepare: Prepare, folder: Path, ahead: bool = True
     ) -> None:
         self.corpus = corpus
         self.window = window
         self.prepare = prepare
-        root = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
-        self.folder = root / f"stream-{self.fingerprint}"
-        self._reader = self._endlessly()
-        self._place = 0
-        self._next: tuple[int, Future[EncodedCorpus | EpochCorpus]] | None = None
+        self.folder = folder
+        self.ahead = ahead
+        self._next: int | None = None
+        self._windows: Iterator[Window] = iter(())
 
     @property
     def fingerprint(self) -> str:
@@ -60,55 +59,46 @@ class StreamedCorpus(EpochCorpus):
         Raises:
             InputError: If the text cannot be read, or is malformed.
         """
-        if self._next is not None and self._next[0] == number:
-            prepared = self._next[1].result()
-        else:
-            prepared = self._prepare(number)
+        if number != self._next:
+            windows = self._from(number)
+            self._windows = prefetch(windows, ahead=1) if self.ahead else windows
+        self._next = None  # what fails is begun anew
+        prepared = next(self._windows)
+        self._next = number + 1
         # Another process of this machine may still be at the window before.
-        shutil.rmtree(self._folder(number - 2), ignore_errors=True)
-        self._next = (number + 1, self._prepare_in_background(number + 1))
+        used = [self._place(number + way) for way in (-1, 0, 1)]
+        for folder in self.folder.iterdir():
+            if folder not in used:
+                shutil.rmtree(folder, ignore_errors=True)
         return prepared.epoch(number) if isinstance(prepared, EpochCorpus) else prepared
 
-    def _folder(self, number: int) -> Path:
+    def remove(self) -> None:
+        """Remove the windows, which a run that is done needs no more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _place(self, number: int) -> Path:
         return self.folder / f"window-{number:06d}"
 
-    def _prepare(self, number: int) -> EncodedCorpus | EpochCorpus:
-        was_read = False
+    def _from(self, first: int) -> Iterator[Window]:
+        """The windows from `first` on, each prepared when it is asked for."""
+        pairs, read = self._endlessly(), 0
+        for number in count(first):
+            identity = {**self.corpus.identity, "window": [number, self.window]}
+            before = read
 
-        def read() -> Iterator[Pair]:
-            nonlocal was_read
-            was_read = True
-            return self._pairs(number)
+            def read_window(number: int = number) -> Iterator[Pair]:
+                nonlocal read
+                # What others have prepared is left out.
+                for _ in islice(pairs, number * self.window - read):
+                    pass
+                read = (number + 1) * self.window
+                return islice(pairs, self.window)
 
-        identity = {**self.corpus.identity, "window": [number, self.window]}
-        prepared, report = self.prepare(
-            replace(self.corpus, read=read, identify=lambda: identity), self._folder(number)
-        )
-        if was_read:
-            logger.info(f"Window {number}: {report}")
-        return prepared
-
-    def _prepare_in_background(self, number: int) -> Future[EncodedCorpus | EpochCorpus]:
-        future: Future[EncodedCorpus | EpochCorpus] = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(self._prepare(number))
-            except BaseException as error:  # whoever asks for the window is told
-                future.set_exception(error)
-
-        # A daemon, for a run that ends does not wait for a window that nobody needs any more.
-        Thread(target=work, name=f"window-{number}", daemon=True).start()
-        return future
-
-    def _pairs(self, number: int) -> Iterator[Pair]:
-        start = number * self.window
-        if start < self._place:
-            self._reader, self._place = self._endlessly(), 0
-        for _ in islice(self._reader, start - self._place):
-            pass
-        self._place = start + self.window
-        return islice(self._reader, self.window)
+            corpus = replace(self.corpus, read=read_window, identify=lambda identity=identity: identity)
+            prepared, report = self.prepare(corpus, self._place(number))
+            if read != before:
+                logger.info(f"Window {number}: {report}")
+            yield prepared
 
     def _endlessly(self) -> Iterator[Pair]:
         while True:

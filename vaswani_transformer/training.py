@@ -6,13 +6,11 @@ import copy
 import hashlib
 import logging
 import math
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,8 @@ from .checkpoints import (
 )
 from .encoded_corpus import EncodedPairs, EpochCorpus, pair_lengths
 from .errors import InputError, is_disk_full
+from .interruption import TrainingInterrupted, interruptible
+from .logging_window import LoggingWindow
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import create_optimizer, learning_rate_at
 from .sharding import check_parallelism, gather, prepare_sharded, whole
@@ -52,42 +52,6 @@ Evaluate = Callable[[VaswaniForConditionalGeneration], dict[str, float]]
 UPDATES_PER_LOOK = 10
 
 
-class TrainingInterrupted(Exception):  # noqa: N818 - no error: the user, or the cluster, asked for it
-    """Ctrl-C or SIGTERM: the run stopped between two updates, with its last checkpoint whole.
-
-    Args:
-        signal_number: Which of the two; another process' is not known here, and is taken for Ctrl-C.
-    """
-
-    def __init__(self, signal_number: int = signal.SIGINT) -> None:
-        super().__init__()
-        self.signal_number = signal_number
-
-
-@contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """A list that the first Ctrl-C or SIGTERM, a cluster's warning, fills.
-
-    So the loop can stop between two updates. A second one does what it did before.
-    """
-    signals: list[int] = []
-
-    def note(signal_number: int, frame: object) -> None:
-        signals.append(signal_number)
-        print("\nStopping once this update is done and saved; once more stops at once.", file=sys.stderr)
-        signal.signal(signal_number, previous[signal_number])
-
-    if threading.current_thread() is not threading.main_thread():
-        yield signals  # only the main thread may handle signals
-        return
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield signals
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def resolve_mixed_precision(mixed_precision: str) -> str:
     """`auto` as bf16 where the hardware multiplies in it (GPUs from Ampere on, CPUs with AVX512-BF16 or AMX)."""
     if mixed_precision != "auto":
@@ -95,53 +59,6 @@ def resolve_mixed_precision(mixed_precision: str) -> str:
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no"
     return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "no"
-
-
-@dataclass
-class LoggingWindow:
-    """The updates since the last record. Their losses stay on the device until somebody looks.
-
-    Args:
-        loss: Sum of the losses of the target tokens that have been looked at.
-        tokens: How many these are.
-        tokens_before: Those among them of before the run was resumed, which took none of this process's time.
-    """
-
-    loss: float = 0.0
-    tokens: int = 0
-    tokens_before: int = 0
-    started: float = field(default_factory=time.monotonic)
-    unseen: list[tuple[TrainingState, torch.Tensor, int]] = field(default_factory=list)
-
-    def add(self, state: TrainingState, loss: torch.Tensor, tokens: int) -> None:
-        """Note an update that led to `state`: this process's part of the loss, and all processes' target tokens."""
-        self.unseen.append((replace(state), loss, tokens))
-
-    def look(self, accelerator: Accelerator) -> tuple[float, TrainingState] | None:
-        """Wait for the device and count the updates that nobody has seen, over all processes.
-
-        Returns:
-            The first loss that is not finite with the state after its update, or `None`.
-        """
-        unseen, self.unseen = self.unseen, []
-        if unseen:
-            losses = accelerator.reduce(torch.stack([loss for _, loss, _ in unseen])).tolist()
-            for loss, (state, _, tokens) in zip(losses, unseen, strict=True):
-                if not math.isfinite(loss):
-                    return loss, state
-                self.loss += loss * tokens
-                self.tokens += tokens
-        return None
-
-    @property
-    def mean_loss(self) -> float:
-        """Loss of a target token."""
-        return self.loss / self.tokens
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Target tokens a second, pauses left out."""
-        return (self.tokens - self.tokens_before) / (time.monotonic() - self.started)
 
 
 def create_accelerator(arguments: TranslationTrainingArguments) -> Accelerator:
@@ -283,10 +200,23 @@ class TranslationTrainer:
             return self.folder.path
         window = LoggingWindow(self.state.window_loss, self.state.window_tokens, self.state.window_tokens)
         self.model.train()
-        batches = prefetch(self.batches(self.state.epoch, self.state.batch))
-        with progress, closing(batches), interruptible() as interrupted:
+        # Several processes stop together, and none while others wait for it.
+        alone = self.accelerator.num_processes == 1
+        with (
+            progress,
+            interruptible() as interrupted,
+            closing(
+                prefetch(
+                    self.batches(self.state.epoch, self.state.batch),
+                    stop=lambda: alone and self._finished(limit, time.monotonic() - started, bool(interrupted)),
+                )
+            ) as batches,
+        ):
             while not self._finished(limit, time.monotonic() - started, bool(interrupted), UPDATES_PER_LOOK):
-                self.state.epoch, self.state.batch, inputs, tokens = next(batches)
+                batch = next(batches, None)
+                if batch is None:  # time was up while a window of a stream was prepared
+                    break
+                self.state.epoch, self.state.batch, inputs, tokens = batch
                 loss = self.update(inputs, tokens)
                 self.state.step += 1
                 self.state.seconds = time.monotonic() - started
@@ -342,6 +272,8 @@ class TranslationTrainer:
                 self.arguments.batch_tokens,
                 parts=self.accelerator.num_processes * self.arguments.gradient_accumulation_steps,
                 seed=self.arguments.seed,
+                # A window of a stream may have little that is clean.
+                may_be_less=number > 0,
             )
             self._epoch = Epoch(number, pairs, sampler.epoch(number))
         return self._epoch
@@ -522,9 +454,11 @@ class TranslationTrainer:
         accelerator.wait_for_everyone()
         saved = self.folder.load_checkpoint(self.bare_model, self.optimizer.optimizer, accelerator.process_index)
         if saved.step and saved.corpus != self.corpus:
+            one_text = not isinstance(self.train_dataset, EpochCorpus)
+            now = f" (there are {len(self.train_dataset):,} now)" if one_text else ""
             raise InputError(
-                f"{self.folder.path}: the training pairs are not those of the run any more (there are "
-                f"{len(self.epoch(0).pairs):,} now); resume it on the same corpus, with the same settings of cleaning"
+                f"{self.folder.path}: the training pairs are not those of the run any more{now}; resume it on "
+                "the same corpus, with the same settings of cleaning"
             )
         if saved.step and saved.processes != accelerator.num_processes and accelerator.is_main_process:
             logger.warning(
@@ -554,7 +488,7 @@ class TranslationTrainer:
         if self.arguments.max_steps is not None:
             limits.append(self.arguments.max_steps)
         if self.arguments.num_train_epochs is not None:
-            batches = len(self.epoch(self.state.epoch).batches)
+            batches = len(self.epoch(0).batches)  # as long as the first, whatever the others' words are cut into
             limits.append(max(1, round(self.arguments.num_train_epochs * batches)))
         return min(limits) if limits else None
 

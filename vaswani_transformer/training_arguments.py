@@ -129,7 +129,7 @@ class TranslationTrainingArguments:
     torch_compile: bool = HfArg(
         default=False, help="Compile the model with torch.compile; the first updates are slow."
     )
-    seed: int = HfArg(default=1, help="Seed of initialisation, dropout, batch order and the built-in corpus.")
+    seed: int = HfArg(default=1, help="Seed of initialisation, all dropout, batch order and the built-in corpus.")
 
     # Stopping: whichever comes first
     max_steps: int | None = HfArg(default=None, help="Stop after this many updates.")
