@@ -743,7 +743,7 @@ def test_devices_and_accumulation_change_nothing_but_rounding(small_run: list[st
 def test_two_processes_equal_one(small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Adam's first updates are as large as the rate whatever the gradient, and so are those of rounding errors: a
     # usual rate keeps these far below the weights.
-    flags = [*small_run, "--dropout", "0", "--learning-rate", "0.001", "--max-steps", "20"]
+    flags = [*small_run, "--dropout", "0", "--bpe-dropout", "0.1", "--learning-rate", "0.001", "--max-steps", "20"]
     one = losses(run(flags, tmp_path / "one"))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "vaswani_transformer"]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
