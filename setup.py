@@ -35,11 +35,13 @@ setup(
         "sentences": ["sentencex>=1"],
         "plot": ["matplotlib>=3.8"],
         "bench": ["ctranslate2>=4.8"],
+        "wmt": ["sacremoses>=0.1"],
         "dev": [
             "pytest>=9",
             "ruff",
             "parameterized",
             "peft>=0.21",
+            "sacremoses>=0.1",
             "sentencex>=1",
             "sentencepiece",
             "matplotlib>=3.8",

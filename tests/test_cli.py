@@ -291,6 +291,19 @@ def test_evaluate_prints_and_writes_the_scores(
     assert (scores["sentences"], scores["num_beams"]) == (30, 1)
 
 
+def test_bleu_takes_the_words_that_are_asked_for(
+    model_folder: Path, corpus_files: dict[str, Path], tmp_path: Path, refused: Refused
+) -> None:
+    record = tmp_path / "scores.json"
+    for tokenize in ("13a", "none"):
+        flags = ["--test-file", str(corpus_files["validation"]), "--num-beams", "1", "--json", str(record)]
+        assert main(["evaluate", str(model_folder), *flags, "--tokenize", tokenize]) == 0
+        scores = json.loads(record.read_text())
+        assert scores["tokenize"] == tokenize
+        assert f"tok:{tokenize}|" in scores["bleu_signature"]
+    refused(["evaluate", str(model_folder), *flags, "--tokenize", "moses"], "moses", "'13a', 'none', 'intl'")
+
+
 def test_the_length_penalty_reaches_the_search(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("\n".join(pair["en"] for pair in generate_pairs("test", 40)))
     sizes = []

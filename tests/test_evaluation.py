@@ -1,5 +1,6 @@
 import doctest
 import socket
+import sys
 
 import evaluate
 import pytest
@@ -7,6 +8,7 @@ import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF
 
 from vaswani_transformer import evaluation
+from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import TranslationMetric, score_translations
 
 REFERENCES = [
@@ -120,3 +122,45 @@ def test_the_examples_in_the_docstrings_hold() -> None:
     results = doctest.testmod(evaluation, optionflags=doctest.ELLIPSIS)
     assert results.attempted > 0
     assert results.failed == 0
+
+
+TOKENS = ["die ärzte-kammer , sagte er .", "ein e-mail-konto", "我们今天去学校"]
+
+
+@pytest.mark.parametrize("tokenize", ["none", "intl", "zh", "char"])
+def test_bleu_over_other_words(tokenize: str) -> None:
+    predictions = ["die ärzte-kammer sagte er.", "ein e-mail-konto", "我们今天上学校"]
+    scores = score_translations(predictions, TOKENS, tokenize)
+    bleu = BLEU(tokenize=tokenize)
+    assert scores["bleu"] == bleu.corpus_score(predictions, [TOKENS]).score
+    assert scores["bleu_signature"] == str(bleu.get_signature())
+    assert f"tok:{tokenize}" in scores["bleu_signature"]
+    plain = score_translations(predictions, TOKENS)
+    assert scores["chrf++"] == plain["chrf++"]
+    assert scores["bleu"] != plain["bleu"]
+    assert TranslationMetric().compute(predictions=predictions, references=TOKENS, tokenize=tokenize) == scores
+
+
+def test_bleu_with_compounds_split_is_that_of_the_papers_script() -> None:
+    pytest.importorskip("sacremoses")
+    predictions = ["Er hat ein E-Mail-Konto, sagte sie.", 'Die 1990-er Jahre - und "mehr"']
+    references = ["Er hatte ein E-Mail-Konto, sagt sie.", 'Die 1990er - und "viel mehr" Jahre']
+    # tokenizer.perl -l de, then perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g', written out by hand.
+    cut = [
+        "Er hat ein E ##AT##-##AT## Mail ##AT##-##AT## Konto , sagte sie .",
+        "Die 1990 ##AT##-##AT## er Jahre - und &quot; mehr &quot;",
+    ]
+    cut_references = [
+        "Er hatte ein E ##AT##-##AT## Mail ##AT##-##AT## Konto , sagt sie .",
+        "Die 1990er - und &quot; viel mehr &quot; Jahre",
+    ]
+    scores = score_translations(predictions, references, "compound")
+    assert scores["bleu"] == BLEU(tokenize="none", force=True).corpus_score(cut, [cut_references]).score
+    assert "tok:compound" in scores["bleu_signature"]
+    assert scores["chrf++"] == score_translations(predictions, references)["chrf++"]
+
+
+def test_compounds_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(InputError, match="pip install sacremoses"):
+        score_translations(PREDICTIONS, REFERENCES, "compound")

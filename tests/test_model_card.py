@@ -299,16 +299,16 @@ def test_evaluate_records_and_rewrites_the_card(
     run: RunFolder, corpus_files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = ["--test-file", str(corpus_files["validation"])]
-    for more in (["--num-beams", "1"], ["--length-penalty", "1", "--batch-tokens", "99"]):
+    for more in (["--num-beams", "1", "--tokenize", "none"], ["--length-penalty", "1", "--batch-tokens", "99"]):
         assert main(["evaluate", str(run.path), *data, *more]) == 0
     records = run.read_records(run.evaluations)
     assert [record["flags"] for record in records] == [
-        "--num-beams 1 --test-file validation.tsv",
+        "--num-beams 1 --test-file validation.tsv --tokenize none",
         "--batch-tokens 99 --length-penalty 1.0 --test-file validation.tsv",
     ]
     assert {record["weights"] for record in records} == {weights_digest(run.path)}
     card = ModelCard.load(run.path / "README.md")
-    assert [row[2] for row in table(card, "Scores")] == ["greedy", "beam 4, alpha 1"]
+    assert [row[2] for row in table(card, "Scores")] == ["greedy, tokenize none", "beam 4, alpha 1"]
     assert len(card.data.eval_results) == 2
     assert str(corpus_files["validation"].parent) not in str(card) + run.evaluations.read_text()
     # A folder that cannot be written to is no reason to fail.

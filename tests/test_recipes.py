@@ -13,7 +13,7 @@ RECIPES = sorted((Path(__file__).parents[1] / "scripts" / "recipes").glob("*.yam
 
 def load(path: Path) -> TranslationTrainingArguments:
     flags = ["--config", str(path), "--output-dir", "runs/x"]
-    if path.stem.startswith("tatoeba"):
+    if path.stem.startswith(("tatoeba", "multi30k")):
         flags += ["--train-file", "train.tsv.gz", "--validation-file", "valid.tsv.gz"]
     return parse_training_arguments(flags)
 
@@ -46,3 +46,24 @@ def test_the_papers_recipes(size: str, width: int, dropout: float, steps: int) -
     assert arguments.learning_rate is None
     assert arguments.batch_tokens == 25_000
     assert (arguments.dataset_name, arguments.dataset_config_name) == ("wmt/wmt14", "de-en")
+
+
+def test_the_papers_recipe_for_french() -> None:
+    arguments = load(Path(__file__).parents[1] / "scripts" / "recipes" / "wmt14-en-fr-big.yaml")
+    config = arguments.model_config()
+    assert (config.d_model, config.d_ff, config.num_attention_heads, config.dropout) == (1024, 4096, 16, 0.1)
+    assert (config.vocab_size, arguments.max_steps, arguments.batch_tokens) == (32_000, 300_000, 25_000)
+    assert (arguments.dataset_name, arguments.dataset_config_name) == ("wmt/wmt14", "fr-en")
+    assert (arguments.source_lang, arguments.target_lang) == ("en", "fr")
+
+
+@pytest.mark.parametrize("name", ["multi30k-en-de", "multi30k-en-fr", "multi30k-en-de-raw"])
+def test_the_small_model_of_multi30k(name: str) -> None:
+    arguments = load(Path(__file__).parents[1] / "scripts" / "recipes" / f"{name}.yaml")
+    config = arguments.model_config()
+    assert (config.d_model, config.d_ff, config.num_attention_heads, config.dropout) == (128, 256, 4, 0.3)
+    assert (config.encoder_layers, config.decoder_layers, config.vocab_size) == (4, 4, 10_000)
+    assert config.tie_word_embeddings
+    assert not config.norm_first
+    assert (arguments.learning_rate, arguments.warmup_steps, arguments.max_steps) == (0.005, 2000, 8000)
+    assert (arguments.batch_tokens, arguments.early_stopping_patience) == (8192, 10)

@@ -412,6 +412,8 @@ def translate(arguments: list[str]) -> int:
 
 
 def _create_evaluation_parser() -> ArgumentParser:
+    from .evaluation import TOKENIZERS
+
     parser = _create_decoding_parser(
         "evaluate", "Translate a test set and score it with sacreBLEU's BLEU and chrF++, signatures included."
     )
@@ -421,6 +423,12 @@ def _create_evaluation_parser() -> ArgumentParser:
     parser.add_argument("--test-split", default="test", metavar="NAME", help="Split of the data set.")
     parser.add_argument("--source-lang", default="en", metavar="CODE", help="Source language.")
     parser.add_argument("--target-lang", default="de", metavar="CODE", help="Target language.")
+    parser.add_argument(
+        "--tokenize",
+        choices=TOKENIZERS,
+        default="13a",
+        help="How BLEU cuts text into words: none for text that is tokenised, compound as the paper on WMT14.",
+    )
     parser.add_argument("--json", metavar="FILE", help="Also write the scores to this file.")
     return parser
 
@@ -471,12 +479,20 @@ def evaluate(arguments: list[str]) -> int:
     settings = _decoding_settings(options)
     predictions = list(translate(pipeline, sentences(corpus, options.source_lang), **settings))
     seconds = time.monotonic() - started
-    scores = score_translations(predictions, list(sentences(corpus, options.target_lang)))
+    references = list(sentences(corpus, options.target_lang))
+    scores = score_translations(predictions, references, options.tokenize, options.target_lang)
     print(f"BLEU    {scores['bleu']:.2f}  {scores['bleu_signature']}")
     print(f"chrF++  {scores['chrf++']:.2f}  {scores['chrf++_signature']}")
     print(f"{scores['sentences']:,} sentences, beam {options.num_beams}, {seconds:.1f} seconds")
     if options.json:
-        record = {"model": options.model, **settings, "dtype": options.dtype, **scores, "seconds": round(seconds, 1)}
+        record = {
+            "model": options.model,
+            **settings,
+            "dtype": options.dtype,
+            "tokenize": options.tokenize,
+            **scores,
+            "seconds": round(seconds, 1),
+        }
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if weights:
         files = ", ".join(Path(file).name for file in options.test_file or [])
@@ -493,6 +509,7 @@ def evaluate(arguments: list[str]) -> int:
                 num_beams=options.num_beams,
                 length_penalty=options.length_penalty,
                 dtype=options.dtype,
+                tokenize=options.tokenize,
                 flags=_public_flags(parser, options),
                 **scores,
             )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import datasets
 import evaluate
 from sacrebleu.metrics import BLEU, CHRF
+
+from .errors import InputError
+
+# How BLEU cuts text into words: sacreBLEU's own, and `compound`.
+TOKENIZERS = ("13a", "none", "intl", "zh", "char", "compound")
 
 
 class TranslationMetric(evaluate.Metric):
@@ -28,25 +35,54 @@ class TranslationMetric(evaluate.Metric):
             features=datasets.Features({"predictions": text, "references": text}),
         )
 
-    def _compute(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
-        return score_translations(predictions, references)
+    def _compute(self, predictions: list[str], references: list[str], tokenize: str = "13a") -> dict[str, Any]:
+        return score_translations(predictions, references, tokenize)
 
 
-def score_translations(predictions: list[str], references: list[str]) -> dict[str, Any]:
-    """Corpus scores of `predictions` against one reference each: BLEU (13a, cased) and chrF++, with signatures.
+def score_translations(
+    predictions: list[str], references: list[str], tokenize: str = "13a", language: str = "de"
+) -> dict[str, Any]:
+    """Corpus scores of `predictions` against one reference each: BLEU (cased) and chrF++, with signatures.
+
+    Args:
+        predictions: Translations.
+        references: As many.
+        tokenize: How BLEU cuts text into words, of `TOKENIZERS`. `none` takes the given tokens, as papers do on text
+            that is tokenised; `compound` is what the paper's figures on WMT14 are counted in, by its authors' script
+            (tensor2tensor's get_ende_bleu.sh): Moses tokens, and words with a hyphen cut there.
+        language: Of the text, for Moses.
 
     Raises:
         ValueError: If there are none, or not as many predictions as references.
+        InputError: If `compound` lacks its package.
     """
     if not predictions or len(predictions) != len(references):
         raise ValueError(
             f"expected as many predictions ({len(predictions)}) as references ({len(references)}), and at least one"
         )
-    bleu, chrf = BLEU(), CHRF(word_order=2)
+    chrf = CHRF(word_order=2)
+    chrf_score = chrf.corpus_score(predictions, [references]).score
+    if tokenize == "compound":
+        predictions, references = (list(_split_compounds(texts, language)) for texts in (predictions, references))
+    # Forced: text that looks tokenised is what is wanted here.
+    bleu = BLEU(tokenize="none" if tokenize == "compound" else tokenize, force=True)
+    bleu_score = bleu.corpus_score(predictions, [references]).score
+    signature = str(bleu.get_signature())
     return {
-        "bleu": bleu.corpus_score(predictions, [references]).score,
-        "chrf++": chrf.corpus_score(predictions, [references]).score,
-        "bleu_signature": str(bleu.get_signature()),
+        "bleu": bleu_score,
+        "chrf++": chrf_score,
+        "bleu_signature": signature.replace("tok:none", f"tok:{tokenize}"),
         "chrf++_signature": str(chrf.get_signature()),
         "sentences": len(predictions),
     }
+
+
+def _split_compounds(texts: list[str], language: str) -> Iterator[str]:
+    """Moses tokens, `-` inside of a word one of its own."""
+    try:
+        from sacremoses import MosesTokenizer
+    except ImportError as error:
+        raise InputError("--tokenize compound needs the package sacremoses: pip install sacremoses") from error
+    tokenizer = MosesTokenizer(lang=language)
+    for text in texts:
+        yield re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenizer.tokenize(text, return_str=True))

@@ -380,6 +380,8 @@ def _score_row(record: dict[str, Any]) -> list[str]:
         search += f", alpha {record['length_penalty']:g}"
     if record["dtype"] != "float32":
         search += f", {record['dtype']}"
+    if record.get("tokenize", "13a") != "13a":  # older records have none
+        search += f", tokenize {record['tokenize']}"
     scores = [f"{record[metric.lower()]:.2f}" for metric in METRICS]
     return [_code(record["data"]), f"{record['sentences']:,}", search, *scores]
 
