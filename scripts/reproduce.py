@@ -247,6 +247,8 @@ def run(options: Namespace, flags: Sequence[str]) -> None:
     reproduction = REPRODUCTIONS[options.name]
     for names in (reproduction.train, reproduction.valid, reproduction.test):
         reproduction.files(options.data, names)  # before hours of training
+    if options.output is None:
+        RESULTS.mkdir(exist_ok=True)
     output = options.output or RESULTS / f"{options.name}.md"
     if not output.absolute().parent.is_dir():
         raise InputError(f"{output}: there is no folder {output.absolute().parent} to write to")

@@ -17,7 +17,15 @@ from pyarrow import parquet
 from transformers import PreTrainedTokenizerFast
 
 from vaswani_transformer import corpora
-from vaswani_transformer.corpora import ParallelCorpus, corpus_of, decode_lines, load_corpus, read_lines, sentences
+from vaswani_transformer.corpora import (
+    ParallelCorpus,
+    corpus_of,
+    decode_lines,
+    load_corpus,
+    open_corpus,
+    read_lines,
+    sentences,
+)
 from vaswani_transformer.encoded_corpus import pair_lengths
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.preprocessing import CleaningReport, tokenize_corpus
@@ -569,6 +577,18 @@ def test_a_plain_struct_is_a_translation_column_too(from_hub: FromHub) -> None:
     # So it comes from Parquet files that were not written by `datasets`.
     from_hub(Dataset.from_list([{"translation": {"en": source, "de": target}} for source, target in PAIRS]))
     assert pairs_of(load_corpus(dataset_name="someone/pairs")) == PAIRS
+
+
+def test_a_data_set_with_a_column_for_each_language(from_hub: FromHub) -> None:
+    columns = {"en": [source for source, _ in PAIRS], "de": [target for _, target in PAIRS]}
+    dataset = Dataset.from_dict({**columns, "image": list(range(len(PAIRS)))})
+    from_hub(dataset)
+    assert pairs_of(load_corpus(dataset_name="someone/pairs")) == PAIRS
+    assert list(open_corpus(dataset_name="someone/pairs", source_lang="de", target_lang="en")) == [
+        (target, source) for source, target in PAIRS
+    ]
+    from_hub(dataset.to_iterable_dataset())
+    assert list(open_corpus(dataset_name="someone/pairs", streaming=True)) == PAIRS
 
 
 def test_a_data_set_without_the_languages(from_hub: FromHub) -> None:

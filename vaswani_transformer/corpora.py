@@ -168,7 +168,8 @@ def load_corpus(
         files: One table (.tsv without a header, .csv with one, .jsonl or .json, .parquet), or two plain-text files,
             the source and the target, a sentence a line; .gz too, but for Parquet. The first column of a TSV is the
             source. A JSON line or a Parquet row has a column for each language, or a `translation` column.
-        dataset_name: `builtin:en-de` (or `builtin:de-en`), or a data set on the Hub with a `translation` column.
+        dataset_name: `builtin:en-de` (or `builtin:de-en`), or a data set on the Hub with a `translation` column or one
+            for each language.
         dataset_config_name: Configuration of the Hub's data set.
         split: Split of the data set; `files` have none.
         source_lang: Code of the source language.
@@ -391,6 +392,12 @@ def _load_from_hub(
             f"data set {name}{f' ({config})' if config else ''}, split {split}, could not be loaded from the Hub: "
             f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
         ) from error
+    if {source_lang, target_lang} <= set(dataset.column_names) and "translation" not in dataset.column_names:
+        dataset = dataset.select_columns([source_lang, target_lang]).map(
+            lambda pair: {"translation": pair},
+            remove_columns=[source_lang, target_lang],
+            features=Features({"translation": Translation([source_lang, target_lang])}),
+        )
     feature = dataset.features.get("translation")
     languages = feature.languages if isinstance(feature, Translation) else feature if isinstance(feature, dict) else []
     if not {source_lang, target_lang} <= set(languages):
