@@ -8,7 +8,7 @@ import platform
 import statistics
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -64,6 +64,15 @@ class Reproduction:
             if not path.is_file():
                 raise InputError(f"{path}: no such file; get {self.source}, and name its folder with --data")
         return [str(path) for path in paths]
+
+    def check(self, data: Path) -> None:
+        """Look for all files, before hours of training.
+
+        Raises:
+            InputError: If one is not there.
+        """
+        for names in (self.train, self.valid, self.test):
+            self.files(data, names)
 
 
 def _multi30k(target: str, title: str, published: str | None) -> Reproduction:
@@ -133,7 +142,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
     metrics = [*(f"BLEU, {tokenize}" for tokenize in reproduction.tokenize), "chrF++"]
     first = next(iter(results.values()))
     data = Path("DATA")
-    languages = _languages(name)
+    languages = languages_of(name)
     lines = [
         f"# {name}",
         f"{reproduction.title}. {reproduction.source}.",
@@ -145,7 +154,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
         scores = " | ".join(f"{found[metric]:.2f}" for metric in metrics)
         lines.append(f"| {seed} | {scores} | {found['updates']:,} | {found['hours']:.2f} |")
     if len(results) > 1:
-        spreads = (_spread([found[metric] for found in results.values()]) for metric in metrics)
+        spreads = (spread([found[metric] for found in results.values()]) for metric in metrics)
         lines.append(f"| mean ± standard deviation | {' | '.join(spreads)} | | |")
     if reproduction.published:
         lines += ["", f"Published: {reproduction.published}."]
@@ -155,7 +164,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
         "run the model that was best on the validation set. "
         + " ".join(f"{metric}: `{first['signatures'][metric]}`." for metric in metrics),
         "",
-        f"On {machine()}; {', '.join(f'{package} {version(package)}' for package in PACKAGES)}. All of it again:",
+        f"On {machine()}; {versions()}. All of it again:",
         "```",
         " ".join(["python scripts/reproduce.py", name, "--data DATA --seeds", *map(str, results), *flags]),
         "```",
@@ -170,6 +179,11 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
     return "\n".join([*lines, "```"]) + "\n"
 
 
+def versions() -> str:
+    """The versions of what the figures depend on."""
+    return ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+
+
 def machine() -> str:
     """The device and its threads, in words."""
     if torch.cuda.is_available():
@@ -182,7 +196,8 @@ def machine() -> str:
     return f"{torch.get_num_threads()} thread(s) of {os.cpu_count()} cores, {processor}"
 
 
-def _languages(name: str) -> list[str]:
+def languages_of(name: str) -> list[str]:
+    """Source and target language of a recipe."""
     settings = parse_training_arguments(
         ["--config", str(RECIPES / f"{name}.yaml"), "--output-dir", "x", "--train-file", "x", "--validation-file", "x"]
     )
@@ -218,8 +233,10 @@ def _evaluation_flags(reproduction: Reproduction, tokenize: str, languages: Sequ
     ]
 
 
-def _spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+def spread(values: list[float]) -> str:
+    """Mean and, where there are several, standard deviation."""
+    mean = f"{statistics.mean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def create_parser() -> ArgumentParser:
@@ -230,23 +247,22 @@ def create_parser() -> ArgumentParser:
         "interrupted goes on. Flags that it does not know go to `train`.",
     )
     parser.add_argument("name", choices=REPRODUCTIONS, help="What to reproduce.")
+    add_options(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="Table; model_cards/results/NAME.md by default.")
+    return parser
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """The options of every script that trains several seeds."""
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="Folder of the corpus' files.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="A run for each.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="Where the run folders lie.")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="Where to write the table; model_cards/results/NAME.md if not given.",
-    )
-    return parser
 
 
 def run(options: Namespace, flags: Sequence[str]) -> None:
     """Train and score all seeds; the table is written anew after each."""
     reproduction = REPRODUCTIONS[options.name]
-    for names in (reproduction.train, reproduction.valid, reproduction.test):
-        reproduction.files(options.data, names)  # before hours of training
+    reproduction.check(options.data)
     if options.output is None:
         RESULTS.mkdir(exist_ok=True)
     output = options.output or RESULTS / f"{options.name}.md"
@@ -256,7 +272,7 @@ def run(options: Namespace, flags: Sequence[str]) -> None:
     for seed in dict.fromkeys(options.seeds):
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
-        results[seed] = evaluate(reproduction, options.data, folder, _languages(options.name))
+        results[seed] = evaluate(reproduction, options.data, folder, languages_of(options.name))
         text = table(options.name, reproduction, results, flags)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     print(text, end="")
@@ -264,11 +280,17 @@ def run(options: Namespace, flags: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reproduce; 0, or 2 for a mistake in what was given, told in one line."""
+    return run_script(create_parser(), run, arguments)
+
+
+def run_script(
+    parser: ArgumentParser, work: Callable[[Namespace, list[str]], None], arguments: Sequence[str] | None
+) -> int:
+    """Have `work` do what `arguments` say, with the flags that the parser does not know; the exit code."""
     try:
-        options, flags = create_parser().parse_known_args(sys.argv[1:] if arguments is None else arguments)
-        run(options, flags)
+        work(*parser.parse_known_args(sys.argv[1:] if arguments is None else arguments))
     except InputError as error:
-        print(f"reproduce.py: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -1,0 +1,79 @@
+"""The ablations, end to end on a small corpus."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import reset_accelerate
+from test_reproduce import small  # noqa: F401 - a fixture
+
+import ablate
+import reproduce
+from vaswani_transformer.checkpoints import RunFolder
+from vaswani_transformer.training_arguments import parse_training_arguments
+
+RECIPE = reproduce.RECIPES / f"{ablate.BASE}.yaml"
+
+
+@pytest.mark.parametrize("variant", ablate.VARIANTS, ids=lambda variant: f"{variant.choice} {variant.value}")
+def test_each_variant_changes_what_it_says(variant: ablate.Variant) -> None:
+    def settings(*flags: str) -> dict:
+        files = ["--train-file", "x", "--validation-file", "x", "--output-dir", "x"]
+        arguments = parse_training_arguments(["--config", str(RECIPE), *files, *flags])
+        return {**vars(arguments), **arguments.model_config().to_dict()}
+
+    base, changed = settings(), settings(*variant.flags)
+    differing = {name for name in base if base[name] != changed[name]}
+    # The width of a head follows from their number.
+    assert len(differing - {"head_dim"}) == (1 if variant.flags else 0)
+    kinds = [bool(variant.flags), bool(variant.decoding), not variant.averaged]
+    assert sum(kinds) == (variant.choice != "the recipe")
+    assert len({other.run for other in ablate.VARIANTS if other.flags}) == sum(bool(v.flags) for v in ablate.VARIANTS)
+
+
+def test_ablations_end_to_end(
+    small: list[str],  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ablate, "BASE", "small")
+    only = ["--only", "the recipe", "heads", "checkpoints", "beam"]
+    monkeypatch.setattr(
+        ablate,
+        "VARIANTS",
+        [variant for variant in ablate.VARIANTS if variant.value in ("as it is", "1", "the last alone")],
+    )
+    flags = [*small[1:], *only, "--save-steps", "2", "--average-last", "2"]
+    assert ablate.main([*flags, "--seeds", "1", "2"]) == 0
+    text = (tmp_path / "small.md").read_text()
+    assert capsys.readouterr().out.endswith(text)
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][2:]
+    assert [row[:2] for row in rows] == [
+        ["the recipe", "as it is"],
+        ["heads", "1"],
+        ["checkpoints", "the last alone"],
+        ["beam", "1"],
+    ]
+    assert {row[5] for row in rows} == {"2"}
+    runs = tmp_path / "runs"
+    assert json.loads((runs / "ablation-base-1" / "test-none.json").read_text())["num_beams"] == 1  # scored last
+    assert json.loads((runs / "ablation-heads-1-1" / "test-none.json").read_text())["num_beams"] == 2
+    last = RunFolder(runs / "ablation-base-1-last")
+    assert json.loads(last.averaged.read_text()) == {"checkpoints": ["step-000004"]}
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "ablation-base-1",
+        "ablation-base-1-last",
+        "ablation-base-2",
+        "ablation-base-2-last",
+        "ablation-heads-1-1",
+        "ablation-heads-1-2",
+    ]
+    assert RunFolder(tmp_path / "runs" / "ablation-heads-1-2").read_settings()["num_attention_heads"] == 1
+    assert str(tmp_path) not in text
+    reset_accelerate()
+    capsys.readouterr()
+    assert ablate.main([*small[1:], "--only", "nothing"]) == 2
+    assert "invalid choice" in capsys.readouterr().err
