@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import datasets
 import pytest
+from datasets import Dataset, Features, Translation
 
+from vaswani_transformer.builtin_corpus import generate_pairs
+from vaswani_transformer.checkpoints import RunFolder
+from vaswani_transformer.cli import main
 from vaswani_transformer.training_arguments import TranslationTrainingArguments, parse_training_arguments
 
 RECIPES = sorted((Path(__file__).parents[1] / "scripts" / "recipes").glob("*.yaml"))
@@ -67,3 +73,33 @@ def test_the_small_model_of_multi30k(name: str) -> None:
     assert not config.norm_first
     assert (arguments.learning_rate, arguments.warmup_steps, arguments.max_steps) == (0.005, 2000, 8000)
     assert (arguments.batch_tokens, arguments.early_stopping_patience) == (8192, 10)
+
+
+@pytest.mark.parametrize("size", ["base", "big"])
+def test_the_papers_recipes_train_on_a_sample_in_wmt14s_format(
+    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def load_dataset(name: str, config: str, split: str, streaming: bool) -> Dataset:
+        asked.append((name, config, split, streaming))
+        features = Features({"translation": Translation(["de", "en"])})
+
+        def rows() -> Iterator[dict]:
+            for pair in generate_pairs(split, {"train": 400, "validation": 30, "test": 30}[split]):
+                yield {"translation": {"de": pair["de"], "en": pair["en"]}}
+
+        return Dataset.from_list(list(rows()), features=features)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    recipe = Path(__file__).parents[1] / "scripts" / "recipes" / f"wmt14-en-de-{size}.yaml"
+    shape = "--d-model 32 --d-ff 64 --encoder-layers 1 --decoder-layers 1 --num-attention-heads 2 --vocab-size 500"
+    pace = "--batch-tokens 400 --max-length 50 --max-steps 2 --eval-sentences 4"
+    run = RunFolder(tmp_path / "run")
+    assert main(["train", "--config", str(recipe), "--output-dir", str(run.path), *shape.split(), *pace.split()]) == 0
+    assert run.weights.is_file()
+    source = ["--dataset-name", "wmt/wmt14", "--dataset-config-name", "de-en"]
+    assert main(["evaluate", str(run.path), *source, "--num-beams", "1"]) == 0
+    wanted = [("wmt/wmt14", "de-en", split, False) for split in ("train", "validation", "test")]
+    assert asked == wanted
+    assert run.read_records(run.evaluations)[0]["dataset_name"] == "wmt/wmt14"
