@@ -489,7 +489,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         if generation_config._limited_by_source:
             # `inputs_tensor` is the source: its tokens, its embeddings, or as many rows as `encoder_outputs` has.
             generation_config.max_new_tokens = inputs_tensor.shape[1] + MORE_THAN_THE_SOURCE
-            if self.config.positional_encoding == "learned":
+            if getattr(self.config, "positional_encoding", None) == "learned":
                 room = self.config.max_position_embeddings - input_ids_length
                 generation_config.max_new_tokens = max(1, min(generation_config.max_new_tokens, room))
         return super()._prepare_generated_length(

@@ -342,10 +342,11 @@ class TranslationPipeline(Pipeline):
                 )
             )
 
-        # Assisted decoding knows no beams. Our own models have a limit for each source.
+        # Assisted decoding knows no beams. Models that decode as ours do have a limit for each source.
         if not any(map(is_set, ("num_beams", "assistant_model", "prompt_lookup_num_tokens"))):
             settings = self._with(settings, num_beams=4)
-        if not (is_set("max_length") or is_set("max_new_tokens") or self.model.config.model_type == "vaswani"):
+        has_limit = hasattr(self.model, "default_generation_settings")
+        if not (is_set("max_length") or is_set("max_new_tokens") or has_limit):
             settings = self._with(settings, max_new_tokens=256)
         return settings
 
