@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -84,6 +85,7 @@ def test_a_leap_over_windows_takes_its_own_pairs(tokenizer: PreTrainedTokenizerF
         assert texts(corpus.epoch(7), tokenizer) == text[2100:2400]
         kept = {folder.name for folder in corpus.folder.iterdir()}
         assert kept <= {"window-000001", "window-000006", "window-000007", "window-000008"}
+        wait_for_window(corpus, 8)
         corpus.remove()
         assert not corpus.folder.exists()
 
@@ -172,6 +174,18 @@ def test_the_next_window_is_prepared_while_one_is_used(tokenizer: PreTrainedToke
     started = time.monotonic()
     corpus.epoch(1)
     assert time.monotonic() - started < 0.2
+
+
+def test_a_stream_that_nobody_has_ends_its_thread(stream: Stream) -> None:
+    before = set(threading.enumerate())
+    corpus = stream(5)
+    corpus.epoch(0)
+    (thread,) = set(threading.enumerate()) - before
+    wait_for_window(corpus, 1)
+    del corpus
+    gc.collect()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
 
 
 def test_windows_with_dropped_merges(tokenizer: PreTrainedTokenizerFast, stream: Stream) -> None:

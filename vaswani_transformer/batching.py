@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from queue import Empty, SimpleQueue
@@ -160,7 +160,9 @@ def _pad(sentences: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, 
     return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
-def prefetch(items: Iterator[Item], ahead: int = 2, stop: Callable[[], bool] = lambda: False) -> Iterator[Item]:
+def prefetch(
+    items: Iterator[Item], ahead: int = 2, stop: Callable[[], bool] = lambda: False
+) -> Generator[Item, None, None]:
     """The same items in the same order, each made in a background thread up to `ahead` items before its turn.
 
     Args:

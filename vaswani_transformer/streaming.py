@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -46,7 +46,7 @@ class StreamedCorpus(EpochCorpus):
         self.folder = folder
         self.ahead = ahead
         self._next: int | None = None
-        self._windows: Iterator[Window] = iter(())
+        self._windows: Generator[Window, None, None] = (_ for _ in ())
 
     @property
     def fingerprint(self) -> str:
@@ -60,46 +60,52 @@ class StreamedCorpus(EpochCorpus):
             InputError: If the text cannot be read, or is malformed.
         """
         if number != self._next:
-            windows = self._from(number)
+            windows = _prepare_windows(self.corpus, self.window, self.prepare, self.folder, number)
             self._windows = prefetch(windows, ahead=1) if self.ahead else windows
         self._next = None  # what fails is begun anew
         prepared = next(self._windows)
         self._next = number + 1
         # Another process of this machine may still be at the window before.
-        used = [self._place(number + way) for way in (-1, 0, 1)]
+        used = [_folder_of(self.folder, number + way) for way in (-1, 0, 1)]
         for folder in self.folder.iterdir():
             if folder not in used:
                 shutil.rmtree(folder, ignore_errors=True)
         return prepared.epoch(number) if isinstance(prepared, EpochCorpus) else prepared
 
     def remove(self) -> None:
-        """Remove the windows, which a run that is done needs no more."""
+        """Remove the windows, which a run that is done needs no more, but one that is just being prepared."""
+        self._windows.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _place(self, number: int) -> Path:
-        return self.folder / f"window-{number:06d}"
 
-    def _from(self, first: int) -> Iterator[Window]:
-        """The windows from `first` on, each prepared when it is asked for."""
-        pairs, read = self._endlessly(), 0
-        for number in count(first):
-            identity = {**self.corpus.identity, "window": [number, self.window]}
-            before = read
+def _prepare_windows(
+    corpus: ParallelCorpus, window: int, prepare: Prepare, folder: Path, first: int
+) -> Generator[Window, None, None]:
+    """The windows from `first` on, each prepared when it is asked for."""
+    pairs, read = _endlessly(corpus), 0
+    for number in count(first):
+        identity = {**corpus.identity, "window": [number, window]}
+        before = read
 
-            def read_window(number: int = number) -> Iterator[Pair]:
-                nonlocal read
-                # What others have prepared is left out.
-                for _ in islice(pairs, number * self.window - read):
-                    pass
-                read = (number + 1) * self.window
-                return islice(pairs, self.window)
+        def read_window(number: int = number) -> Iterator[Pair]:
+            nonlocal read
+            # What others have prepared is left out.
+            for _ in islice(pairs, number * window - read):
+                pass
+            read = (number + 1) * window
+            return islice(pairs, window)
 
-            corpus = replace(self.corpus, read=read_window, identify=lambda identity=identity: identity)
-            prepared, report = self.prepare(corpus, self._place(number))
-            if read != before:
-                logger.info(f"Window {number}: {report}")
-            yield prepared
+        own = replace(corpus, read=read_window, identify=lambda identity=identity: identity)
+        prepared, report = prepare(own, _folder_of(folder, number))
+        if read != before:
+            logger.info(f"Window {number}: {report}")
+        yield prepared
 
-    def _endlessly(self) -> Iterator[Pair]:
-        while True:
-            yield from self.corpus
+
+def _folder_of(folder: Path, number: int) -> Path:
+    return folder / f"window-{number:06d}"
+
+
+def _endlessly(corpus: ParallelCorpus) -> Iterator[Pair]:
+    while True:
+        yield from corpus
