@@ -1,5 +1,7 @@
 import gzip
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -314,10 +316,46 @@ def test_prefetching_ends_its_thread_with_the_consumer() -> None:
     next(found)
     assert any(thread.name.startswith("prefetch") for thread in threading.enumerate())
     found.close()
-    deadline = time.monotonic() + 10
-    while any(thread.name == "prefetch" for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.001)
     assert not any(thread.name == "prefetch" for thread in threading.enumerate())
+
+
+def test_an_item_that_takes_long_is_given_up() -> None:
+    given_up = []
+
+    def items() -> Iterator[int]:
+        yield 1
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            given_up.append(threading.current_thread().name)
+
+    found = prefetch(items(), ahead=1)
+    assert next(found) == 1
+    time.sleep(0.05)
+    started = time.monotonic()
+    found.close()
+    assert time.monotonic() - started < 5
+    assert given_up == ["prefetch"]
+
+
+def test_a_program_ends_while_items_are_made() -> None:
+    """In C++, where Python cannot end a thread without ending all by an abort."""
+    script = """
+import torch
+from vaswani_transformer.batching import prefetch
+
+def items():
+    while True:
+        yield torch.randn(600, 600) @ torch.randn(600, 600)
+
+found = prefetch(items(), ahead=10**9)
+next(found)
+print("done", flush=True)
+"""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_who_waits_for_an_item_may_stop() -> None:
@@ -325,7 +363,8 @@ def test_who_waits_for_an_item_may_stop() -> None:
 
     def items() -> Iterator[int]:
         yield 1
-        release.wait(10)
+        while not release.wait(0.01):
+            pass
         yield 2
 
     asked = 0

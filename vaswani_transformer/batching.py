@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from queue import Empty, SimpleQueue
-from threading import Event, Semaphore, Thread
+from threading import Event, Semaphore, Thread, current_thread
 from typing import TypeVar
 
 import numpy as np
@@ -160,13 +162,19 @@ def _pad(sentences: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, 
     return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
+class Cancelled(BaseException):
+    """Ends the thread of [`prefetch`] in the middle of an item."""
+
+
 def prefetch(
     items: Iterator[Item], ahead: int = 2, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Item, None, None]:
     """The same items in the same order, each made in a background thread up to `ahead` items before its turn.
 
+    The thread ends with the generator, and with the program: an item that nobody takes is given up.
+
     Args:
-        items: Goes through in the thread, which dies with the program: no one waits for an item that nobody takes.
+        items: Goes through in the thread.
         ahead: Most items that are ready and not taken.
         stop: Asked from time to time while the next item is not ready; true ends the items.
     """
@@ -180,7 +188,21 @@ def prefetch(
         except BaseException as error:  # StopIteration too; it is raised where the item would have been taken
             ready.put((None, error))
 
-    Thread(target=work, name="prefetch", daemon=True).start()
+    def end() -> None:
+        closed.set()
+        room.release()
+        if thread is current_thread():
+            return
+        thread.join(timeout=0.2)
+        if thread.is_alive():
+            # An item can take minutes. To leave the thread to itself would be no way out: Python ends a thread that
+            # is at work in C++ while the program ends by an abort of all.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Cancelled))
+            thread.join(timeout=10)  # what hangs in the network hears of nothing
+
+    thread = Thread(target=work, name="prefetch", daemon=True)
+    thread.start()
+    atexit.register(end)
     try:
         while True:
             try:
@@ -196,5 +218,5 @@ def prefetch(
             room.release()
             yield item
     finally:
-        closed.set()
-        room.release()
+        end()
+        atexit.unregister(end)

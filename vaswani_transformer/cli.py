@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .encoded_corpus import EncodedCorpus, EpochCorpus
     from .modeling_vaswani import VaswaniForConditionalGeneration
     from .preprocessing import CleaningReport
-    from .training import Evaluate
+    from .training import Evaluate, TranslationTrainer
     from .training_arguments import ArgumentParser, TranslationTrainingArguments
 
 MODEL_HELP = "A run folder, a model on the Hub, or the name of a checkpoint that ships with the package."
@@ -157,10 +157,9 @@ def train(arguments: list[str]) -> int:
 
     from .checkpoints import RunFolder
     from .corpora import open_corpus
-    from .model_card import update_card
     from .preprocessing import learn_tokenizer, tokenize_corpus
     from .streaming import StreamedCorpus
-    from .training import TrainingInterrupted, TranslationTrainer, build_model, create_accelerator
+    from .training import TranslationTrainer, build_model, create_accelerator
 
     accelerator = create_accelerator(settings)
     say = accelerator.on_main_process(_say)
@@ -202,12 +201,27 @@ def train(arguments: list[str]) -> int:
     if model is None:
         model = build_model(settings, tokenizer)
     trainer = TranslationTrainer(settings, accelerator, model, tokenizer, train_pairs, validation_pairs, score)
+    try:
+        return _run_training(trainer, folder, settings)
+    finally:
+        if isinstance(train_pairs, StreamedCorpus):
+            train_pairs.close()
+
+
+def _run_training(trainer: TranslationTrainer, folder: RunFolder, settings: TranslationTrainingArguments) -> int:
+    """Make or go on with the run folder, and train; the exit code."""
+    from .model_card import update_card
+    from .streaming import StreamedCorpus
+    from .training import TrainingInterrupted
+
+    accelerator, model = trainer.accelerator, trainer.bare_model
+    say = accelerator.on_main_process(_say)
     if not settings.resume:
         say(f"Batches: {trainer.epoch(0).batches}")  # what is wrong with them is found before there is a folder
     if accelerator.is_main_process and settings.resume:
         folder.save_settings(asdict(settings))
     elif accelerator.is_main_process:
-        folder.create(asdict(settings), tokenizer)
+        folder.create(asdict(settings), trainer.tokenizer)
     accelerator.wait_for_everyone()
     say(
         f"Model: {model.num_parameters():,} parameters on {accelerator.num_processes} × {accelerator.device.type}, "
@@ -226,8 +240,8 @@ def train(arguments: list[str]) -> int:
         if accelerator.is_main_process and folder.weights.is_file():
             _draw_training_curve(folder)
             update_card(folder.path)
-    if isinstance(train_pairs, StreamedCorpus) and accelerator.is_local_main_process:
-        train_pairs.remove()
+    if isinstance(trainer.train_dataset, StreamedCorpus) and accelerator.is_local_main_process:
+        trainer.train_dataset.remove()
     say(f"The best model, of update {trainer.state.best_step}, is in {folder.path}")
     return 0
 

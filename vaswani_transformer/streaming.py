@@ -72,9 +72,14 @@ class StreamedCorpus(EpochCorpus):
                 shutil.rmtree(folder, ignore_errors=True)
         return prepared.epoch(number) if isinstance(prepared, EpochCorpus) else prepared
 
-    def remove(self) -> None:
-        """Remove the windows, which a run that is done needs no more, but one that is just being prepared."""
+    def close(self) -> None:
+        """Give up the window that is being prepared."""
+        self._next = None
         self._windows.close()
+
+    def remove(self) -> None:
+        """Remove the windows, which a run that is done needs no more."""
+        self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
