@@ -29,7 +29,7 @@ from benchmark import positive
 from recurrent import RecurrentConfig, RecurrentForConditionalGeneration
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.checkpoints import RunFolder, write_atomically
-from vaswani_transformer.corpora import load_corpus, open_corpus, sentences
+from vaswani_transformer.corpora import load_corpus, open_corpora, sentences
 from vaswani_transformer.encoded_corpus import EncodedCorpus
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import TOKENIZERS, score_translations
@@ -74,15 +74,7 @@ def prepare(settings: TranslationTrainingArguments) -> Text:
     Raises:
         InputError: If it is missing or malformed, or nothing is left of it.
     """
-    common = {
-        "dataset_name": settings.dataset_name,
-        "dataset_config_name": settings.dataset_config_name,
-        "source_lang": settings.source_lang,
-        "target_lang": settings.target_lang,
-        "seed": settings.seed,
-    }
-    text = open_corpus(settings.train_file or None, split=settings.train_split, **common)
-    held_out = open_corpus(settings.validation_file or None, split=settings.validation_split, **common)
+    text, held_out = open_corpora(settings)
     tokenizer = learn_tokenizer(text, settings.model_config().vocab_size, settings.cache_dir)
     limits = {"max_length": settings.max_length, "cache_dir": settings.cache_dir}
     pairs, _ = tokenize_corpus(

@@ -38,6 +38,7 @@ from .encoded_corpus import (
     spread,
 )
 from .errors import InputError
+from .tokenization import plain_backend
 
 # Segmentations of a word: what is learned of one comes back after so many occurrences.
 SAMPLES = 32
@@ -278,10 +279,7 @@ def _write_words(
     Returns:
         The tokens of each word.
     """
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
+    backend = plain_backend(tokenizer)
     numbers: dict[bytes, int] = {}
     dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
     with EncodedCorpusWriter(folder, vocab_size=2**32) as writer:

@@ -156,7 +156,7 @@ def train(arguments: list[str]) -> int:
     settings = parse_training_arguments(arguments)
 
     from .checkpoints import RunFolder
-    from .corpora import open_corpus
+    from .corpora import open_corpora
     from .preprocessing import learn_tokenizer, tokenize_corpus
     from .streaming import StreamedCorpus
     from .training import TranslationTrainer, build_model, create_accelerator
@@ -165,17 +165,7 @@ def train(arguments: list[str]) -> int:
     say = accelerator.on_main_process(_say)
     folder = RunFolder(settings.output_dir)
     folder.check(asdict(settings), MAY_CHANGE, settings.resume)
-    common = {
-        "dataset_name": settings.dataset_name,
-        "dataset_config_name": settings.dataset_config_name,
-        "source_lang": settings.source_lang,
-        "target_lang": settings.target_lang,
-        "seed": settings.seed,
-    }
-    train_text = open_corpus(
-        settings.train_file or None, split=settings.train_split, streaming=settings.streaming, **common
-    )
-    validation_text = open_corpus(settings.validation_file or None, split=settings.validation_split, **common)
+    train_text, validation_text = open_corpora(settings)
     held_out = list(islice(validation_text, settings.eval_sentences))
 
     model = tokenizer = None
@@ -257,7 +247,7 @@ def _prepare_training_text(
     import xxhash
 
     from .bpe_dropout import apply_bpe_dropout
-    from .corpus_cache import default_cache_dir
+    from .corpus_cache import cache_root
     from .preprocessing import tokenize_corpus
     from .streaming import StreamedCorpus
 
@@ -290,8 +280,8 @@ def _prepare_training_text(
     if settings.streaming:
         datasets.disable_progress_bars()  # those of the windows would cross that of the training
         say(f"Training text: in windows of {settings.streaming_window:,} pairs, duplicates among them")
-        cache_dir = default_cache_dir() if settings.cache_dir is None else Path(settings.cache_dir).expanduser()
-        folder = cache_dir / f"stream-{xxhash.xxh3_128_hexdigest(str(Path(settings.output_dir).resolve()).encode())}"
+        run = xxhash.xxh3_128_hexdigest(str(Path(settings.output_dir).resolve()).encode())
+        folder = cache_root(settings.cache_dir) / f"stream-{run}"
         return StreamedCorpus(text, settings.streaming_window, prepare, folder, accelerator.is_local_main_process)
     prepared, report = prepare(text, settings.cache_dir)
     say(f"Training text: {report}")

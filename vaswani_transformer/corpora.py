@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 from datasets import Dataset, Features, IterableDataset, Translation, concatenate_datasets
 
 from .corpus_cache import digest_files
 from .errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from .training_arguments import TranslationTrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,21 @@ def open_corpus(
     if isinstance(dataset, IterableDataset):
         return _stream_of(dataset, dataset_name, dataset_config_name, split, *languages)
     return corpus_of(dataset, *languages, name=dataset_name)
+
+
+def open_corpora(settings: TranslationTrainingArguments) -> tuple[ParallelCorpus, ParallelCorpus]:
+    """The text that `settings` name to train on, and that to validate on; errors as of [`open_corpus`]."""
+    common = {
+        "dataset_name": settings.dataset_name,
+        "dataset_config_name": settings.dataset_config_name,
+        "source_lang": settings.source_lang,
+        "target_lang": settings.target_lang,
+        "seed": settings.seed,
+    }
+    return (
+        open_corpus(settings.train_file or None, split=settings.train_split, streaming=settings.streaming, **common),
+        open_corpus(settings.validation_file or None, split=settings.validation_split, **common),
+    )
 
 
 def _stream_of(

@@ -38,6 +38,11 @@ def default_cache_dir() -> Path:
     return Path(constants.HF_HOME) / "vaswani_transformer"
 
 
+def cache_root(cache_dir: str | Path | None) -> Path:
+    """The folder of the cache that a user names, or [`default_cache_dir`]."""
+    return default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
+
+
 def cached(
     cache_dir: str | Path | None,
     name: str,
@@ -59,7 +64,7 @@ def cached(
     Raises:
         InputError: If the cache cannot be written.
     """
-    root = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
+    root = cache_root(cache_dir)
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True)
     folder = root / f"{name}-{xxhash.xxh3_128_hexdigest(text.encode())}"
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from .corpora import Pair, ParallelCorpus, pair_key
 from .corpus_cache import cached
 from .encoded_corpus import EncodedCorpus, EncodedCorpusWriter
-from .tokenization import train_tokenizer, wrap_tokenizer
+from .tokenization import plain_backend, train_tokenizer, wrap_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -110,10 +110,7 @@ def tokenize_corpus(
     Raises:
         InputError: If the text is malformed or empty, or the cache cannot be written.
     """
-    # A copy: padding, truncation and the like that the caller's tokenizer was once used with stay out of it.
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
+    backend = plain_backend(tokenizer)
     key = {
         "corpus": corpus.identity,
         "tokenizer": xxhash.xxh3_128_hexdigest(backend.to_str().encode()),
@@ -123,7 +120,6 @@ def tokenize_corpus(
         "max_length_ratio": max_length_ratio,
         "drop_duplicates": drop_duplicates,
     }
-    backend.encode_special_tokens = tokenizer.split_special_tokens
 
     def make(folder: Path) -> None:
         report = CleaningReport()

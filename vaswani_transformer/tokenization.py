@@ -60,6 +60,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return wrap_tokenizer(tokenizer)
 
 
+def plain_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """A copy of what encodes for `tokenizer`, without the padding and truncation that it was once used with."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend
+
+
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """What [`train_tokenizer`] learned, as a tokenizer of transformers."""
     return PreTrainedTokenizerFast(
