@@ -21,7 +21,7 @@ from reproduce import (
     Reproduction,
     add_options,
     evaluate,
-    languages_of,
+    language_flags,
     machine,
     run_script,
     spread,
@@ -88,7 +88,7 @@ def score(
         shutil.rmtree(model, ignore_errors=True)
         if vaswani_transformer(["average", str(folder), "--last", "1", "--output", str(model)]):
             raise InputError(f"{folder}: its last checkpoint cannot be taken")
-    found = evaluate(replace(reproduction, **variant.decoding), options.data, model, languages_of(BASE))
+    found = evaluate(replace(reproduction, **variant.decoding), options.data, model, language_flags(BASE))
     return {**found, "parameters": load_model(str(folder))[0].num_parameters()}
 
 

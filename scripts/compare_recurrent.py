@@ -238,7 +238,12 @@ def figures_of(
 def compare(settings: TranslationTrainingArguments, options: argparse.Namespace) -> Figures:
     """Train what is not trained yet, translate the test set with every model, and print the table."""
     languages = (settings.source_lang, settings.target_lang)
-    corpus = load_corpus(options.test_file, source_lang=languages[0], target_lang=languages[1])
+    corpus = load_corpus(
+        options.test_file,
+        source_lang=languages[0],
+        target_lang=languages[1],
+        tsv_columns=settings.tsv_columns,
+    )
     test = tuple(list(sentences(corpus, language)) for language in languages)
     text, rows = None, {}
     for name in options.models:

@@ -102,6 +102,7 @@ REPRODUCTIONS = {
     ),
     "multi30k-en-de-raw": _multi30k("de", "English to German, Multi30k, test2016, as written", None),
     "tatoeba-en-de": Reproduction("English to German, Tatoeba", *FILES, source=TATOEBA),
+    "tatoeba-de-en": Reproduction("German to English, Tatoeba", *FILES, source=TATOEBA),
 }
 
 
@@ -142,7 +143,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
     metrics = [*(f"BLEU, {tokenize}" for tokenize in reproduction.tokenize), "chrF++"]
     first = next(iter(results.values()))
     data = Path("DATA")
-    languages = languages_of(name)
+    languages = language_flags(name)
     lines = [
         f"# {name}",
         f"{reproduction.title}. {reproduction.source}.",
@@ -196,12 +197,13 @@ def machine() -> str:
     return f"{torch.get_num_threads()} thread(s) of {os.cpu_count()} cores, {processor}"
 
 
-def languages_of(name: str) -> list[str]:
-    """Source and target language of a recipe."""
-    settings = parse_training_arguments(
+def language_flags(name: str) -> list[str]:
+    """The flags of `evaluate` that tell it a recipe's languages."""
+    recipe = parse_training_arguments(
         ["--config", str(RECIPES / f"{name}.yaml"), "--output-dir", "x", "--train-file", "x", "--validation-file", "x"]
     )
-    return [settings.source_lang, settings.target_lang]
+    flags = ["--source-lang", recipe.source_lang, "--target-lang", recipe.target_lang]
+    return flags + (["--tsv-columns", *recipe.tsv_columns] if recipe.tsv_columns else [])
 
 
 def _training_flags(
@@ -228,7 +230,7 @@ def _training_flags(
 
 def _evaluation_flags(reproduction: Reproduction, tokenize: str, languages: Sequence[str]) -> list[str]:
     return [
-        *("--source-lang", languages[0], "--target-lang", languages[1], "--tokenize", tokenize),
+        *(*languages, "--tokenize", tokenize),
         *("--num-beams", str(reproduction.num_beams), "--length-penalty", str(reproduction.length_penalty)),
     ]
 
@@ -272,7 +274,7 @@ def run(options: Namespace, flags: Sequence[str]) -> None:
     for seed in dict.fromkeys(options.seeds):
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
-        results[seed] = evaluate(reproduction, options.data, folder, languages_of(options.name))
+        results[seed] = evaluate(reproduction, options.data, folder, language_flags(options.name))
         text = table(options.name, reproduction, results, flags)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     print(text, end="")

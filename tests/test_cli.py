@@ -18,6 +18,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 from vaswani_transformer import translation
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import COMMANDS, main
+from vaswani_transformer.corpora import open_corpora
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.training_arguments import (
     TranslationTrainingArguments,
@@ -302,6 +303,27 @@ def test_bleu_takes_the_words_that_are_asked_for(
         assert scores["tokenize"] == tokenize
         assert f"tok:{tokenize}|" in scores["bleu_signature"]
     refused(["evaluate", str(model_folder), *flags, "--tokenize", "moses"], "moses", "'13a', 'none', 'intl'")
+
+
+def test_the_columns_of_a_tsv_are_those_that_are_told(
+    model_folder: Path, corpus_files: dict[str, Path], tmp_path: Path
+) -> None:
+    table = corpus_files["validation"]
+    sides = list(zip(*(line.split("\t") for line in table.read_text(encoding="utf-8").splitlines()), strict=True))
+    files = [tmp_path / "de", tmp_path / "en"]
+    for file, side in zip(files, sides[::-1], strict=True):
+        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    found = []
+    for flags in (["--test-file", str(table), "--tsv-columns", "en", "de"], ["--test-file", *map(str, files)]):
+        record = tmp_path / "scores.json"
+        flags += ["--source-lang", "de", "--target-lang", "en", "--num-beams", "1", "--json", str(record)]
+        assert main(["evaluate", str(model_folder), *flags]) == 0
+        found.append({key: value for key, value in json.loads(record.read_text()).items() if key != "seconds"})
+    assert found[0] == found[1]
+    flags = ["--output-dir", "x", "--source-lang", "de", "--target-lang", "en", "--max-steps", "1"]
+    flags += ["--train-file", str(table), "--validation-file", str(table), "--tsv-columns", "en", "de"]
+    for text in open_corpora(parse_training_arguments(flags)):
+        assert list(text) == list(zip(*sides[::-1], strict=True))
 
 
 def test_the_length_penalty_reaches_the_search(tmp_path: Path) -> None:

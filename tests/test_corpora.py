@@ -113,6 +113,26 @@ def test_two_plain_files(tmp_path: Path, compressed: str, end: str) -> None:
     assert pairs_of(swapped, "de", "en") == [(target, source) for source, target in PAIRS]
 
 
+def test_the_columns_of_a_tsv_may_stand_the_other_way_round(tmp_path: Path) -> None:
+    file = write(tmp_path / "pairs.tsv", as_tsv(PAIRS))
+    backward = {"source_lang": "de", "target_lang": "en"}
+    as_they_stand, swapped = (load_corpus([file], **backward, tsv_columns=order) for order in (None, ["en", "de"]))
+    assert pairs_of(as_they_stand, "de", "en") == PAIRS
+    assert pairs_of(swapped, "de", "en") == [(target, source) for source, target in PAIRS]
+    assert list(open_corpus([file], **backward, tsv_columns=("en", "de"))) == pairs_of(swapped, "de", "en")
+    # They are other text to the cache, but for files that tell the side of their languages themselves.
+    assert (
+        open_corpus([file], **backward, tsv_columns=("en", "de")).identity != open_corpus([file], **backward).identity
+    )
+    assert open_corpus([file], tsv_columns=("en", "de")).identity == open_corpus([file]).identity
+    table = write(tmp_path / "pairs.csv", "en,de\na,b\n")
+    assert pairs_of(load_corpus([table], **backward, tsv_columns=["en", "de"]), "de", "en") == [("b", "a")]
+    short = write(tmp_path / "short.tsv", "a\n")
+    refused(lambda: load_corpus([short], **backward, tsv_columns=["en", "de"]), "columns, en and de, found 1")
+    for columns in (["en"], ["en", "fr"], ["en", "en"], ["en", "de", "de"]):
+        refused(lambda columns=columns: load_corpus([file], tsv_columns=columns), "tsv_columns must be en and de")
+
+
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("compressed", ["", ".gz"])
 @pytest.mark.parametrize(

@@ -422,6 +422,12 @@ def _create_evaluation_parser() -> ArgumentParser:
         "evaluate", "Translate a test set and score it with sacreBLEU's BLEU and chrF++, signatures included."
     )
     parser.add_argument("--test-file", nargs="+", metavar="FILE", help="A table of pairs, or a source and a target.")
+    parser.add_argument(
+        "--tsv-columns",
+        nargs=2,
+        metavar="CODE",
+        help="Languages of a .tsv table's two columns; source and target if not given.",
+    )
     parser.add_argument("--dataset-name", metavar="NAME", help="builtin:en-de, or a data set on the Hub.")
     parser.add_argument("--dataset-config-name", metavar="NAME", help="Configuration of the Hub's data set.")
     parser.add_argument("--test-split", default="test", metavar="NAME", help="Split of the data set.")
@@ -474,6 +480,7 @@ def evaluate(arguments: list[str]) -> int:
         split=options.test_split,
         source_lang=options.source_lang,
         target_lang=options.target_lang,
+        tsv_columns=options.tsv_columns,
     )
     run = RunFolder(options.model)
     # Taken before the weights are read: a training that goes on may replace them meanwhile.

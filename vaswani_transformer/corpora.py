@@ -67,6 +67,7 @@ def open_corpus(
     split: str = "train",
     source_lang: str = "en",
     target_lang: str = "de",
+    tsv_columns: Sequence[str] | None = None,
     seed: int = 0,
     streaming: bool = False,
 ) -> ParallelCorpus:
@@ -84,17 +85,21 @@ def open_corpus(
     if source_lang == target_lang:
         raise InputError(f"source and target language must differ, got {source_lang} twice")
     languages = (source_lang, target_lang)
+    tsv_columns = tuple(tsv_columns or languages)
+    if sorted(tsv_columns) != sorted(languages):
+        raise InputError(
+            f"tsv_columns must be {source_lang} and {target_lang}, in the order of the file, got "
+            f"{' '.join(tsv_columns)}"
+        )
     if dataset_name is None:
         paths = [Path(file) for file in files]
         _check_files(paths)
+        kinds = [_kind(path) for path in paths if _kind(path) in TABLE_SUFFIXES]
+        columns = {"tsv_columns": tsv_columns} if kinds == [".tsv"] and tsv_columns != languages else {}
         return ParallelCorpus(
             ", ".join(map(str, paths)),
-            partial(_read_pairs, paths, *languages),
-            lambda: {
-                "files": digest_files(*paths),
-                "kinds": [_kind(path) for path in paths if _kind(path) in TABLE_SUFFIXES],
-                "languages": languages,
-            },
+            partial(_read_pairs, paths, *languages, tsv_columns),
+            lambda: {"files": digest_files(*paths), "kinds": kinds, "languages": languages, **columns},
         )
     if dataset_name.startswith("builtin:"):
         return _open_builtin(dataset_name, split, languages, seed)
@@ -111,6 +116,7 @@ def open_corpora(settings: TranslationTrainingArguments) -> tuple[ParallelCorpus
         "dataset_config_name": settings.dataset_config_name,
         "source_lang": settings.source_lang,
         "target_lang": settings.target_lang,
+        "tsv_columns": settings.tsv_columns,
         "seed": settings.seed,
     }
     return (
@@ -178,20 +184,22 @@ def load_corpus(
     split: str = "train",
     source_lang: str = "en",
     target_lang: str = "de",
+    tsv_columns: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Dataset:
     """Load parallel text as a `datasets.Dataset` with a `translation` column of `{source_lang: …, target_lang: …}`.
 
     Args:
         files: One table (.tsv without a header, .csv with one, .jsonl or .json, .parquet), or two plain-text files,
-            the source and the target, a sentence a line; .gz too, but for Parquet. The first column of a TSV is the
-            source. A JSON line or a Parquet row has a column for each language, or a `translation` column.
+            the source and the target, a sentence a line; .gz too, but for Parquet. A JSON line or a Parquet row has a
+            column for each language, or a `translation` column.
         dataset_name: `builtin:en-de` (or `builtin:de-en`), or a data set on the Hub with a `translation` column or one
             for each language.
         dataset_config_name: Configuration of the Hub's data set.
         split: Split of the data set; `files` have none.
         source_lang: Code of the source language.
         target_lang: Code of the target language.
+        tsv_columns: The languages of a TSV's two columns; source and target if not given.
         seed: Seed of the built-in generator.
 
     The text is held in memory, as is right for a test set. What trains reads it with [`open_corpus`].
@@ -208,6 +216,7 @@ def load_corpus(
         split=split,
         source_lang=source_lang,
         target_lang=target_lang,
+        tsv_columns=tsv_columns,
         seed=seed,
     )
     features = Features({"translation": Translation([source_lang, target_lang])})
@@ -273,12 +282,15 @@ def _check_files(paths: list[Path]) -> None:
         _check_file(path)
 
 
-def _read_pairs(paths: list[Path], source_lang: str, target_lang: str) -> Iterator[Pair]:
+def _read_pairs(paths: list[Path], source_lang: str, target_lang: str, tsv_columns: tuple[str, ...]) -> Iterator[Pair]:
     if len(paths) == 2:
         yield from _read_two_files(*paths)
-        return
-    reader = {".tsv": _read_tsv, ".csv": _read_csv, ".parquet": _read_parquet}.get(_kind(paths[0]), _read_json_lines)
-    yield from reader(paths[0], source_lang, target_lang)
+    elif _kind(paths[0]) == ".tsv":
+        step = 1 if tsv_columns == (source_lang, target_lang) else -1
+        yield from (pair[::step] for pair in _read_tsv(paths[0], *tsv_columns))
+    else:
+        reader = {".csv": _read_csv, ".parquet": _read_parquet}.get(_kind(paths[0]), _read_json_lines)
+        yield from reader(paths[0], source_lang, target_lang)
 
 
 def _read_two_files(source: Path, target: Path) -> Iterator[Pair]:
@@ -298,12 +310,12 @@ def _kind(path: Path) -> str:
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
-def _read_tsv(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:
+def _read_tsv(path: Path, first_lang: str, second_lang: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         if len(columns) != 2:
             raise InputError(
-                f"{path}, line {number}: expected 2 tab-separated columns, {source_lang} and {target_lang}, "
+                f"{path}, line {number}: expected 2 tab-separated columns, {first_lang} and {second_lang}, "
                 f"found {len(columns)}"
             )
         yield columns[0], columns[1]

@@ -40,6 +40,9 @@ class TranslationTrainingArguments:
         help="Training text: one .tsv, .csv, .jsonl or .parquet table, or two plain-text files, source and target.",
     )
     validation_file: list[str] = HfArg(default_factory=list, help="Validation text, likewise.")
+    tsv_columns: list[str] = HfArg(
+        default_factory=list, help="Languages of a .tsv table's two columns; source and target if not given."
+    )
     dataset_name: str | None = HfArg(default=None, help="builtin:en-de, or a data set on the Hub, in place of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of the Hub's data set.")
     train_split: str = HfArg(default="train", help="Split of the data set to train on.")
@@ -265,7 +268,7 @@ class TranslationTrainingArguments:
 # What a resumed run may change; all else would make it another run.
 MAY_CHANGE = frozenset(
     {
-        *("output_dir", "resume", "train_file", "validation_file", "cache_dir"),
+        *("output_dir", "resume", "train_file", "validation_file", "tsv_columns", "cache_dir"),
         *("max_steps", "num_train_epochs", "max_minutes", "early_stopping_patience"),
         *("logging_steps", "eval_steps", "save_steps", "report_to", "gradient_checkpointing", "torch_compile"),
         *("eval_sentences", "eval_num_beams", "metric_for_best_model", "average_last", "keep_checkpoints"),
