@@ -100,6 +100,7 @@ def settings_of(
         output_dir=output_dir,
         learning_rate=options.recurrent_learning_rate,
         max_grad_norm=settings.max_grad_norm or MAX_GRAD_NORM,
+        dropout_warmup_steps=0,  # they learn at once, and hold their dropout elsewhere
     )
 
 

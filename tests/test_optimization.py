@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from vaswani_transformer.optimization import create_optimizer, learning_rate_at
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.optimization import DropoutWarmup, create_optimizer, learning_rate_at
 
 STEPS = [1, 2, 3, 10, 399, 400, 401, 3999, 4000, 4001, 10_000, 100_000, 300_000, 10_000_000]
 
@@ -118,3 +119,25 @@ def test_three_steps_equal_adam_by_hand() -> None:
             variance = second[place] / (1 - 0.98**step)
             expected[place] -= rate * mean / (math.sqrt(variance) + 1e-9)
         assert weight.tolist() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+def test_dropout_rises_linearly_to_its_own_value() -> None:
+    config = VaswaniConfig.tiny(vocab_size=20, dropout=0.4, attention_dropout=0.2, activation_dropout=0.1)
+    model = VaswaniForConditionalGeneration(config)
+
+    def found() -> dict[str, set[float]]:
+        kinds: dict[str, set[float]] = {}
+        for module in model.modules():
+            if hasattr(module, "dropout"):
+                kinds.setdefault(type(module).__name__, set()).add(module.dropout)
+        return kinds
+
+    full = found()
+    assert sorted(next(iter(values)) for values in full.values()) == [0.1, 0.2, 0.4, 0.4]
+    DropoutWarmup(model, 0).set(1)
+    assert found() == full
+    warmup = DropoutWarmup(model, 10)
+    for step, share in ((1, 0), (2, 0.1), (6, 0.5), (11, 1), (12, 1), (9999, 1)):
+        warmup.set(step)
+        for kind, values in found().items():
+            assert list(values) == pytest.approx([share * next(iter(full[kind]))], rel=1e-12), (step, kind)

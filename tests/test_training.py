@@ -574,6 +574,24 @@ def test_activations_computed_again_give_the_same_training(small_run: list[str],
     )
 
 
+def test_dropout_rises_in_a_run_and_in_one_that_goes_on(
+    small_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*small_run, "--dropout", "0.3", "--save-steps", "2"]
+    rising = [*flags, "--dropout-warmup-steps", "4", "--max-steps", "8"]
+    whole = losses(run(rising, tmp_path / "whole"))
+    none = losses(run([*small_run, "--dropout", "0", "--max-steps", "2"], tmp_path / "none"))
+    assert whole[0] == none[0]
+    assert whole[1] != none[1]
+    for interrupted in ("2", "6"):
+        folder = tmp_path / interrupted
+        run([*rising, "--max-steps", interrupted], folder)
+        assert losses(run(rising, folder, "--resume")) == whole
+    reset_accelerate()
+    assert main(["train", *rising, "--torch-compile", "--output-dir", str(tmp_path / "compiled")]) == 2
+    assert "choose it or torch_compile" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_a_compiled_model_gives_the_same_training(small_run: list[str], tmp_path: Path) -> None:
     flags = [*small_run, "--max-steps", "6", "--save-steps", "3", "--dropout", "0"]

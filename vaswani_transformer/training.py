@@ -39,7 +39,7 @@ from .errors import InputError, is_disk_full
 from .interruption import TrainingInterrupted, interruptible
 from .logging_window import LoggingWindow
 from .modeling_vaswani import VaswaniForConditionalGeneration
-from .optimization import create_optimizer, learning_rate_at
+from .optimization import DropoutWarmup, create_optimizer, learning_rate_at
 from .sharding import check_parallelism, gather, prepare_sharded, whole
 from .training_arguments import TranslationTrainingArguments
 
@@ -129,6 +129,7 @@ class TranslationTrainer:
             model.compile(dynamic=True)
         betas = (arguments.adam_beta1, arguments.adam_beta2)
         optimizer = create_optimizer(model, betas, arguments.adam_epsilon)
+        self.dropout_warmup = DropoutWarmup(model, arguments.dropout_warmup_steps)
         if accelerator.is_fsdp2:
             # A piece of the model cannot validate: the main process has a whole one for that, on the host until then.
             whole_model = copy.deepcopy(model) if accelerator.is_main_process else None
@@ -303,6 +304,7 @@ class TranslationTrainer:
         accelerator = self.accelerator
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.state.step + 1)
+        self.dropout_warmup.set(self.state.step + 1)
         total = torch.zeros((), device=accelerator.device)
         for number, part in enumerate(inputs, 1):
             with nullcontext() if number == len(inputs) else accelerator.no_sync(self.model):

@@ -94,6 +94,11 @@ class TranslationTrainingArguments:
     tie_word_embeddings: bool | None = HfArg(
         default=None, help="Whether embeddings and output projection share one matrix."
     )
+    dropout_warmup_steps: int = HfArg(
+        default=0,
+        help="Updates over which all dropout rises linearly from none, for small models with much of it; the paper's "
+        "0 has it from the start.",
+    )
     init_from: str | None = HfArg(
         default=None,
         help="Begin with the weights, shape and vocabulary of this run folder, model on the Hub or shipped one.",
@@ -192,7 +197,7 @@ class TranslationTrainingArguments:
         for name in at_least_one.split():
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("eval_sentences", "max_grad_norm"):
+        for name in ("eval_sentences", "max_grad_norm", "dropout_warmup_steps"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         for name in ("learning_rate", "num_train_epochs", "max_minutes", "adam_epsilon"):
@@ -203,6 +208,10 @@ class TranslationTrainingArguments:
         if self.activation_function is not None and self.activation_function not in ACT2FN:
             raise InputError(
                 f"unknown activation_function {self.activation_function}{nearest(self.activation_function, ACT2FN)}"
+            )
+        if self.dropout_warmup_steps and self.torch_compile:
+            raise InputError(
+                "dropout_warmup_steps would compile the model anew at each update; choose it or torch_compile"
             )
         for name in ("bpe_dropout", "label_smoothing_factor", "adam_beta1", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
