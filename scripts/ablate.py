@@ -68,6 +68,7 @@ VARIANTS = (
     Variant("positions", "learned", ("--positional-encoding", "learned")),
     Variant("label smoothing", "0", ("--label-smoothing-factor", "0")),
     *(Variant("dropout", str(rate), ("--dropout", str(rate))) for rate in (0, 0.1, 0.2)),
+    Variant("dropout", "from the start", ("--dropout-warmup-steps", "0")),
     Variant("normalisation", "before sublayers", ("--norm-first", "true")),
     Variant("embeddings", "untied", ("--tie-word-embeddings", "false")),
     Variant("checkpoints", "the last alone", averaged=False),
