@@ -5,8 +5,9 @@ The paper's table 3 varies its base model; here it is the small model of `multi3
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-import shutil
 import statistics
 import sys
 from argparse import Namespace
@@ -20,22 +21,24 @@ from reproduce import (
     ROOT,
     Reproduction,
     add_options,
+    check_flags,
+    check_output,
+    circumstances,
     evaluate,
-    language_flags,
-    machine,
+    read_results,
     run_script,
     spread,
+    threads,
     train,
-    versions,
 )
 from vaswani_transformer.checkpoints import write_atomically
-from vaswani_transformer.cli import main as vaswani_transformer
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.training_arguments import ArgumentParser
 from vaswani_transformer.translation import load_model
 
 BASE = "multi30k-en-de"
 OUTPUT = ROOT / "model_cards" / "README.md"
+SECTION = "<!-- ablations -->\n", "<!-- end of ablations -->\n"
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,22 @@ class Variant:
         value: To what.
         flags: Of `train`.
         decoding: Fields of [`Reproduction`].
-        averaged: Whether the model is the mean of checkpoints, as the recipe has it, or the last one alone.
     """
 
     choice: str
     value: str
     flags: tuple[str, ...] = ()
     decoding: dict[str, Any] = field(default_factory=dict)
-    averaged: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name in those of folders and files."""
+        return f"{self.choice}-{self.value}".replace(" ", "-")
 
     @property
     def run(self) -> str:
         """The name of the training that it needs; the base's, for what is only decoded."""
-        return f"{self.choice}-{self.value}".replace(" ", "-") if self.flags else "base"
+        return f"ablation-{self.name if self.flags else 'base'}"
 
 
 VARIANTS = (
@@ -71,71 +77,98 @@ VARIANTS = (
     Variant("dropout", "from the start", ("--dropout-warmup-steps", "0")),
     Variant("normalisation", "before sublayers", ("--norm-first", "true")),
     Variant("embeddings", "untied", ("--tie-word-embeddings", "false")),
-    Variant("checkpoints", "the last alone", averaged=False),
+    # Neither is chosen by its scores, as the models of the other rows are.
+    Variant("checkpoints", "the last alone", decoding={"average_last": 1}),
+    Variant("checkpoints", "mean of the last 10", decoding={"average_last": 10}),
     *(Variant("beam", str(beams), decoding={"num_beams": beams}) for beams in (1, 4, 10)),
     *(Variant("alpha", str(alpha), decoding={"length_penalty": alpha}) for alpha in (0.0, 1.0)),
 )
 
 
-def score(
-    variant: Variant, reproduction: Reproduction, options: Namespace, seed: int, flags: Sequence[str]
-) -> dict[str, Any]:
+def score(variant: Variant, reproduction: Reproduction, options: Namespace, seed: int, flags: list[str]) -> None:
     """Train what the variant needs, unless that is done, and score it."""
-    folder = options.runs / f"ablation-{variant.run}-{seed}"
-    train(BASE, reproduction, options.data, folder, seed, [*flags, *variant.flags])
-    model = folder
-    if not variant.averaged:
-        model = folder.with_name(f"{folder.name}-last")
-        shutil.rmtree(model, ignore_errors=True)
-        if vaswani_transformer(["average", str(folder), "--last", "1", "--output", str(model)]):
-            raise InputError(f"{folder}: its last checkpoint cannot be taken")
-    found = evaluate(replace(reproduction, **variant.decoding), options.data, model, language_flags(BASE))
-    return {**found, "parameters": load_model(str(folder))[0].num_parameters()}
+    folder = options.runs / f"{variant.run}-{seed}"
+    training = [*flags, *variant.flags]
+    train(BASE, reproduction, options.data, folder, seed, training)
+    evaluate(BASE, replace(reproduction, **variant.decoding), options.data, folder, training, variant.name)
+    record = folder / "parameters.json"
+    record.write_text(json.dumps(load_model(str(folder))[0].num_parameters()), encoding="utf-8")
 
 
-def table(results: list[tuple[Variant, list[dict[str, Any]]]], reproduction: Reproduction, command: str) -> str:
-    """All rows as Markdown."""
+def table(runs: Path, reproduction: Reproduction, flags: list[str]) -> str:
+    """All rows that are scored, in this call or another, as Markdown."""
     metric = f"BLEU, {reproduction.tokenize[0]}"
     lines = [
-        "# Ablations",
+        "## Ablations",
         f"{reproduction.title.replace('test2016', 'validation set')}: `scripts/recipes/{BASE}.yaml` with one choice "
-        f"changed at a time, beam {reproduction.num_beams}, alpha {reproduction.length_penalty}. Mean and standard "
-        "deviation over the seeds.",
+        f"changed at a time, beam {reproduction.num_beams}, alpha {reproduction.length_penalty}. Mean and, of "
+        "several seeds, standard deviation. But for the rows of checkpoints, the model of each run is the one that "
+        "was best on the same set.",
         "",
         "| choice | value | BLEU | chrF++ | parameters | seeds | hours a seed |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for variant, found in results:
-        scores = [spread([one[name] for one in found]) for name in (metric, "chrF++")]
+    choices: dict[tuple[int, ...], list[str]] = {}
+    everything = []
+    for variant in VARIANTS:
+        results = read_results(runs, variant.run, [*flags, *variant.flags], variant.name)
+        if not results:
+            continue
+        seeds, found = tuple(results), list(results.values())
+        scores = [spread([one["scores"][name] for one in found]) for name in (metric, "chrF++")]
         hours = statistics.mean(one["hours"] for one in found)
+        parameters = json.loads((runs / f"{variant.run}-{seeds[0]}" / "parameters.json").read_text(encoding="utf-8"))
         lines.append(
-            f"| {variant.choice} | {variant.value} | {scores[0]} | {scores[1]} | {found[0]['parameters']:,} | "
-            f"{len(found)} | {hours:.2f} |"
+            f"| {variant.choice} | {variant.value} | {scores[0]} | {scores[1]} | {parameters:,} | {len(found)} | "
+            f"{hours:.2f} |"
         )
-    signature = results[0][1][0]["signatures"][metric]
-    lines += ["", f"BLEU: `{signature}`. On {machine()}; {versions()}. All of it again:", "```", command, "```"]
+        everything += found
+        if variant.choice not in choices.setdefault(seeds, []):
+            choices[seeds].append(variant.choice)
+    commands = [
+        ["python scripts/ablate.py --data DATA --seeds", *map(str, seeds), "--only", *map(shlex.quote, names), *flags]
+        for seeds, names in choices.items()
+    ]
+    lines += [
+        "",
+        f"BLEU: `{everything[0]['signatures'][metric]}`. {circumstances(everything)} All of it again:",
+        "```",
+        *(threads(everything) + " ".join(command) for command in commands),
+        "```",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def run(options: Namespace, flags: Sequence[str]) -> None:
+def write_section(output: Path, text: str) -> None:
+    """Put `text` between the marks of its section in a file, and leave the rest; at the end, if there are none."""
+    before = output.read_text(encoding="utf-8") if output.is_file() else ""
+    start, end = SECTION
+    found = re.search(f"{start}.*?{end}", before, re.DOTALL)
+    place = found.span() if found else (len(before), len(before))
+    whole = before[: place[0]] + start + text + end + before[place[1] :]
+    write_atomically(output, lambda path: path.write_text(whole, encoding="utf-8"))
+
+
+def run(options: Namespace, flags: list[str]) -> None:
     """Train and score the variants with each seed; the table is written anew after each.
 
     Scored is the validation set, as in the paper's table 3: choices are made on it.
     """
+    if options.data is None:
+        raise InputError("give the folder of Multi30k's files: --data FOLDER")
+    check_flags(flags)
     reproduction = REPRODUCTIONS[BASE]
     reproduction.check(options.data)
     reproduction = replace(reproduction, test=reproduction.valid)
-    chosen = [variant for variant in VARIANTS if not options.only or variant.choice in options.only]
-    results: dict[str, tuple[Variant, list[dict[str, Any]]]] = {}
+    output = options.output or OUTPUT
+    check_output(output)
     text = ""
-    words = ["python scripts/ablate.py --data DATA --seeds", *map(str, options.seeds)]
-    words += ["--only", *map(shlex.quote, options.only)] if options.only else []
     for seed in dict.fromkeys(options.seeds):
-        for variant in chosen:
-            found = score(variant, reproduction, options, seed, flags)
-            results.setdefault(f"{variant.choice} {variant.value}", (variant, []))[1].append(found)
-            text = table(list(results.values()), reproduction, " ".join([*words, *flags]))
-            write_atomically(options.output or OUTPUT, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+        for variant in VARIANTS:
+            if not options.only or variant.choice in options.only:
+                score(variant, reproduction, options, seed, flags)
+                text = table(options.runs, reproduction, flags)
+                write_section(output, text)
     print(text, end="")
 
 
@@ -149,12 +182,14 @@ def create_parser() -> ArgumentParser:
     add_options(parser)
     choices = sorted({variant.choice for variant in VARIANTS})
     parser.add_argument("--only", nargs="+", choices=choices, default=[], help="Choices to vary; all by default.")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="Table; model_cards/README.md by default.")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="Where the table goes; model_cards/README.md by default."
+    )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ablate; 0, or 2 for a mistake in what was given, told in one line."""
+    """Ablate; 0, 2 for a mistake in what was given, told in one line, or 128 and the signal."""
     return run_script(create_parser(), run, arguments)
 
 

@@ -32,7 +32,7 @@ from vaswani_transformer.checkpoints import RunFolder, write_atomically
 from vaswani_transformer.corpora import load_corpus, open_corpora, sentences
 from vaswani_transformer.encoded_corpus import EncodedCorpus
 from vaswani_transformer.errors import InputError
-from vaswani_transformer.evaluation import TOKENIZERS, score_translations
+from vaswani_transformer.evaluation import TOKENIZERS, check_tokenizer, score_translations
 from vaswani_transformer.interruption import TrainingInterrupted
 from vaswani_transformer.pipeline_vaswani import TranslationPipeline
 from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus
@@ -339,9 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("--length-limits must rise from each to the next")
         if options.json and not Path(options.json).absolute().parent.is_dir():
             raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
-        score_translations(
-            ["a"], ["a"], options.tokenize
-        )  # a package that is missing is told before hours of training
+        check_tokenizer(options.tokenize)
         transformers.utils.logging.disable_progress_bar()
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()

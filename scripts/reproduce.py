@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import statistics
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,29 @@ import torch
 
 from vaswani_transformer.checkpoints import RunFolder, write_atomically
 from vaswani_transformer.cli import main as vaswani_transformer
-from vaswani_transformer.errors import InputError
-from vaswani_transformer.training_arguments import ArgumentParser, parse_training_arguments
+from vaswani_transformer.errors import InputError, one_line
+from vaswani_transformer.evaluation import check_tokenizer
+from vaswani_transformer.interruption import TrainingInterrupted
+from vaswani_transformer.training import resolve_mixed_precision
+from vaswani_transformer.training_arguments import (
+    ArgumentParser,
+    TranslationTrainingArguments,
+    create_training_parser,
+    default_settings,
+    parse_training_arguments,
+)
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "scripts" / "recipes"
 RESULTS = ROOT / "model_cards" / "results"
 PACKAGES = ("torch", "transformers", "tokenizers", "sacrebleu")
+# Flags of `train` that this decides itself.
+OWN = (
+    *("config", "output_dir", "seed", "resume", "train_file", "validation_file", "dataset_name"),
+    *("dataset_config_name", "source_lang", "target_lang", "tsv_columns"),
+)
+# Settings that tell where a run lies, and not what it is.
+PLACES = ("output_dir", "resume", "train_file", "validation_file", "cache_dir")
 
 
 @dataclass(frozen=True)
@@ -33,10 +50,13 @@ class Reproduction:
 
     Args:
         title: What it is.
+        source: Where the data come from, and their licence.
         train: Names of the training files in the data folder; one table, or source and target.
         valid: Of those that decide.
         test: Of those that are scored, once.
-        source: Where the data come from, and their licence.
+        dataset_name: The data set on the Hub that is taken where no folder is given.
+        dataset_config_name: Its configuration.
+        average_last: Checkpoints whose mean is scored; the best model of the run if not given.
         num_beams: Width of the search.
         length_penalty: Alpha.
         tokenize: How BLEU cuts words, of `evaluate --tokenize`; the first is the one that the literature counts in.
@@ -44,53 +64,88 @@ class Reproduction:
     """
 
     title: str
-    train: tuple[str, ...]
-    valid: tuple[str, ...]
-    test: tuple[str, ...]
     source: str
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    dataset_name: str | None = None
+    dataset_config_name: str | None = None
+    average_last: int | None = None
     num_beams: int = 4
     length_penalty: float = 0.6
     tokenize: tuple[str, ...] = ("13a",)
     published: str | None = None
 
-    def files(self, data: Path, names: Sequence[str]) -> list[str]:
-        """The paths of files in the data folder.
+    def check(self, data: Path | None) -> None:
+        """Look for all that is needed, before hours of training.
 
         Raises:
-            InputError: If one is not there.
+            InputError: If it is not there.
         """
-        paths = [data / name for name in names]
-        for path in paths:
-            if not path.is_file():
-                raise InputError(f"{path}: no such file; get {self.source}, and name its folder with --data")
-        return [str(path) for path in paths]
+        for tokenize in self.tokenize:
+            check_tokenizer(tokenize)
+        if data is None and self.dataset_name is None:
+            raise InputError(f"get {self.source}, and name its folder with --data")
+        if data is not None and not self.train:
+            raise InputError(f"the text comes from {self.dataset_name} on the Hub; leave --data out")
+        for name in (*self.train, *self.valid, *self.test) if data else ():
+            if not (data / name).is_file():
+                raise InputError(f"{data / name}: no such file; get {self.source}, and name its folder with --data")
 
-    def check(self, data: Path) -> None:
-        """Look for all files, before hours of training.
+    def training_flags(self, data: Path | None) -> list[str]:
+        """The flags of `train` that name the text."""
+        if data is None:
+            return self._dataset_flags()
+        train, valid = ([str(data / name) for name in names] for names in (self.train, self.valid))
+        return ["--train-file", *train, "--validation-file", *valid]
 
-        Raises:
-            InputError: If one is not there.
-        """
-        for names in (self.train, self.valid, self.test):
-            self.files(data, names)
+    def test_flags(self, data: Path | None) -> list[str]:
+        """The flags of `evaluate` that name the text."""
+        return self._dataset_flags() if data is None else ["--test-file", *(str(data / name) for name in self.test)]
+
+    def _dataset_flags(self) -> list[str]:
+        config = ["--dataset-config-name", self.dataset_config_name] if self.dataset_config_name else []
+        return ["--dataset-name", str(self.dataset_name), *config]
 
 
-def _multi30k(target: str, title: str, published: str | None) -> Reproduction:
-    folder = "" if published is None else "lc.norm.tok/"
+def _multi30k(target: str, title: str, published: str | None = None, dataset_name: str | None = None) -> Reproduction:
+    folder = "lc.norm.tok/" if published else ""
     return Reproduction(
         title=title,
+        source="Multi30k, task 1 (github.com/multi30k/dataset, data/task1; for research and education)",
         train=(f"{folder}train.en.gz", f"{folder}train.{target}.gz"),
         valid=(f"{folder}val.en.gz", f"{folder}val.{target}.gz"),
         test=(f"{folder}test_2016_flickr.en.gz", f"{folder}test_2016_flickr.{target}.gz"),
-        source="Multi30k, task 1 (github.com/multi30k/dataset, data/task1; for research and education)",
+        dataset_name=dataset_name,
         num_beams=5,
         tokenize=("none",) if published else ("13a",),
         published=published,
     )
 
 
-TATOEBA = "Tatoeba's sentence pairs by manythings.org/anki (CC BY 2.0 FR), cut into train, valid and test"
-FILES = ("train.tsv.gz",), ("valid.tsv.gz",), ("test.tsv.gz",)
+def _tatoeba(title: str) -> Reproduction:
+    return Reproduction(
+        title=title,
+        source="Tatoeba's English-German pairs by manythings.org/anki (CC BY 2.0 FR), cut into train, valid and test",
+        train=("train.tsv.gz",),
+        valid=("valid.tsv.gz",),
+        test=("test.tsv.gz",),
+    )
+
+
+def _wmt14(title: str, config: str, average_last: int, published: str) -> Reproduction:
+    return Reproduction(
+        title=title,
+        source="wmt/wmt14 on the Hub",
+        dataset_name="wmt/wmt14",
+        dataset_config_name=config,
+        average_last=average_last,
+        # The paper's evaluation splits compounds; the second is what compares with others' today.
+        tokenize=("compound", "13a"),
+        published=published,
+    )
+
+
 REPRODUCTIONS = {
     "multi30k-en-de": _multi30k(
         "de",
@@ -100,50 +155,110 @@ REPRODUCTIONS = {
     "multi30k-en-fr": _multi30k(
         "fr", "English to French, Multi30k, test2016, tokenised and lower-cased", "61.80 (Wu et al. 2021)"
     ),
-    "multi30k-en-de-raw": _multi30k("de", "English to German, Multi30k, test2016, as written", None),
-    "tatoeba-en-de": Reproduction("English to German, Tatoeba", *FILES, source=TATOEBA),
-    "tatoeba-de-en": Reproduction("German to English, Tatoeba", *FILES, source=TATOEBA),
+    "multi30k-en-de-raw": _multi30k(
+        "de", "English to German, Multi30k, test2016, as written", dataset_name="bentrevett/multi30k"
+    ),
+    "tatoeba-en-de": _tatoeba("English to German, Tatoeba"),
+    "tatoeba-de-en": _tatoeba("German to English, Tatoeba"),
+    "wmt14-en-de-base": _wmt14("English to German, WMT14, newstest2014", "de-en", 5, "27.3 (the paper, table 2)"),
+    "wmt14-en-de-big": _wmt14("English to German, WMT14, newstest2014", "de-en", 20, "28.4 (the paper, table 2)"),
+    "wmt14-en-fr-big": _wmt14("English to French, WMT14, newstest2014", "fr-en", 20, "41.8 (the paper, table 2)"),
 }
 
 
-def train(name: str, reproduction: Reproduction, data: Path, folder: Path, seed: int, flags: Sequence[str]) -> None:
+def check_flags(flags: Sequence[str]) -> None:
+    """Look at the flags that are handed on to `train`.
+
+    Raises:
+        InputError: If `train` knows one of them not, or it is decided here.
+    """
+    given = [flag.split("=")[0] for flag in flags if flag.startswith("--")]
+    for flag in given:
+        if flag.removeprefix("--").replace("-", "_") in OWN:
+            raise InputError(f"{flag} is decided by the script; leave it out")
+    create_training_parser().parse_strictly(flags)
+
+
+def train(name: str, reproduction: Reproduction, data: Path | None, folder: Path, seed: int, flags: list[str]) -> None:
     """Train one seed in `folder`, or go on with it.
 
     Raises:
-        InputError: If the training stopped before its end; its own line says why.
+        InputError: If the folder holds a run of other settings, or the training cannot be done.
+        TrainingInterrupted: On Ctrl-C or SIGTERM.
     """
-    arguments = _training_flags(name, reproduction, data, folder, seed, flags)
-    if RunFolder(folder).is_run():
+    arguments = training_flags(name, reproduction, data, str(folder), str(seed), flags, RECIPES)
+    run = RunFolder(folder)
+    if run.is_run():
+        _check_same(run, parse_training_arguments(arguments))
         arguments.append("--resume")
-    if code := vaswani_transformer(["train", *arguments]):
-        raise InputError(f"the training of seed {seed} ended with exit code {code}; the same command goes on with it")
+    code = vaswani_transformer(["train", *arguments])
+    if code > 128:
+        raise TrainingInterrupted(code - 128)
+    if code:
+        raise InputError(f"seed {seed} is not trained, for the reason above")
+    # Not what draws the table, later and perhaps elsewhere.
+    step = run.read_records(run.metrics)[-1]["step"]
+    circumstances = folder / "trained-on.json"
+    if not circumstances.is_file() or json.loads(circumstances.read_text(encoding="utf-8"))["step"] < step:
+        precision = resolve_mixed_precision(run.read_settings()["mixed_precision"])
+        record = {"step": step, "machine": machine(), "precision": precision, "versions": versions()}
+        if not torch.cuda.is_available():
+            record["threads"] = torch.get_num_threads()
+        circumstances.write_text(json.dumps(record), encoding="utf-8")
 
 
-def evaluate(reproduction: Reproduction, data: Path, folder: Path, languages: Sequence[str]) -> dict[str, Any]:
-    """Scores of the best model of a run on the test set: BLEU under each of the tokenisations, and chrF++."""
-    scores: dict[str, Any] = {}
+def _check_same(run: RunFolder, settings: TranslationTrainingArguments) -> None:
+    asked = {name: value for name, value in asdict(settings).items() if name not in PLACES}
+    had = {**default_settings(), **run.read_settings()}
+    differing = [f"{name} {had[name]} and not {asked[name]}" for name in asked if had[name] != asked[name]]
+    if differing:
+        raise InputError(f"{run.path} was begun with {', '.join(differing)}; remove it, or choose another --runs")
+
+
+def evaluate(
+    name: str, reproduction: Reproduction, data: Path | None, folder: Path, flags: list[str], record: str = "result"
+) -> None:
+    """Score a run on the test set, BLEU under each of the tokenisations and chrF++, into `record`.json in it."""
+    model = folder
+    if last := reproduction.average_last:
+        model = folder.with_name(f"{folder.name}-last-{last}")
+        shutil.rmtree(model, ignore_errors=True)
+        if vaswani_transformer(["average", str(folder), "--last", str(last), "--output", str(model)]):
+            raise InputError(f"{folder}: its last {last} checkpoints are not averaged, for the reason above")
+    run = RunFolder(folder)
+    records = run.read_records(run.metrics)
+    result: dict[str, Any] = {"flags": flags, "scores": {}, "signatures": {}}
     for tokenize in reproduction.tokenize:
-        record = folder / f"test-{tokenize}.json"
-        flags = _evaluation_flags(reproduction, tokenize, languages)
-        files = reproduction.files(data, reproduction.test)
-        if vaswani_transformer(["evaluate", str(folder), "--test-file", *files, *flags, "--json", str(record)]):
-            raise InputError(f"{folder}: the evaluation failed")
-        found = json.loads(record.read_text(encoding="utf-8"))
-        scores[f"BLEU, {tokenize}"] = found["bleu"]
-        scores["chrF++"] = found["chrf++"]
-        scores.setdefault("signatures", {}).update(
-            {f"BLEU, {tokenize}": found["bleu_signature"], "chrF++": found["chrf++_signature"]}
-        )
-    records = RunFolder(folder).read_records(folder / "metrics.jsonl")
-    return {**scores, "updates": records[-1]["step"], "hours": records[-1]["seconds"] / 3600}
+        scores = folder / f"{record}-{tokenize}.json"
+        asked = [*reproduction.test_flags(data), *evaluation_flags(name, reproduction, tokenize)]
+        if vaswani_transformer(["evaluate", str(model), *asked, "--json", str(scores)]):
+            raise InputError(f"{model} is not scored, for the reason above")
+        found = json.loads(scores.read_text(encoding="utf-8"))
+        result["scores"][f"BLEU, {tokenize}"] = found["bleu"]
+        result["signatures"][f"BLEU, {tokenize}"] = found["bleu_signature"]
+    result["scores"]["chrF++"], result["signatures"]["chrF++"] = found["chrf++"], found["chrf++_signature"]
+    result |= {"updates": records[-1]["step"], "hours": records[-1]["seconds"] / 3600}
+    result["trained_on"] = json.loads((folder / "trained-on.json").read_text(encoding="utf-8"))
+    (folder / f"{record}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, Any]], flags: Sequence[str]) -> str:
+def read_results(runs: Path, name: str, flags: list[str], record: str = "result") -> dict[int, dict[str, Any]]:
+    """What [`evaluate`] found for every seed that was trained with these flags, in this call or another."""
+    results = {}
+    for folder in runs.glob(f"{name}-*"):
+        seed, file = folder.name.removeprefix(f"{name}-"), folder / f"{record}.json"
+        if seed.isdecimal() and file.is_file():
+            result = json.loads(file.read_text(encoding="utf-8"))
+            if result["flags"] == flags:
+                results[int(seed)] = result
+    return dict(sorted(results.items()))
+
+
+def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, Any]], data: bool) -> str:
     """The table of all seeds as Markdown, with the commands and versions that gave it."""
-    metrics = [*(f"BLEU, {tokenize}" for tokenize in reproduction.tokenize), "chrF++"]
     first = next(iter(results.values()))
-    data = Path("DATA")
-    languages = language_flags(name)
+    metrics = list(first["scores"])
+    shown = Path("DATA") if data else None
     lines = [
         f"# {name}",
         f"{reproduction.title}. {reproduction.source}.",
@@ -152,32 +267,62 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
         f"| --- |{' --- |' * (len(metrics) + 2)}",
     ]
     for seed, found in results.items():
-        scores = " | ".join(f"{found[metric]:.2f}" for metric in metrics)
+        scores = " | ".join(f"{found['scores'][metric]:.2f}" for metric in metrics)
         lines.append(f"| {seed} | {scores} | {found['updates']:,} | {found['hours']:.2f} |")
     if len(results) > 1:
-        spreads = (spread([found[metric] for found in results.values()]) for metric in metrics)
+        spreads = (spread([found["scores"][metric] for found in results.values()]) for metric in metrics)
         lines.append(f"| mean ± standard deviation | {' | '.join(spreads)} | | |")
     if reproduction.published:
         lines += ["", f"Published: {reproduction.published}."]
+    last = reproduction.average_last
+    scored = f"the mean of its last {last} checkpoints" if last else "the model that was best on the validation set"
+    signatures = " ".join(f"{metric}: `{signature}`." for metric, signature in first["signatures"].items())
+    averaged = "-average" if last else ""
+    commands = [
+        [
+            "train",
+            *training_flags(name, reproduction, shown, "runs/SEED", "SEED", first["flags"], Path("scripts/recipes")),
+        ],
+        *([["average", "runs/SEED", "--last", str(last), "--output", "runs/SEED-average"]] if last else []),
+        *(
+            [
+                *("evaluate", f"runs/SEED{averaged}", *reproduction.test_flags(shown)),
+                *evaluation_flags(name, reproduction, tokenize),
+            ]
+            for tokenize in reproduction.tokenize
+        ),
+    ]
+    own = [name, *(["--data", "DATA"] if data else []), "--seeds", *map(str, results), *first["flags"]]
     lines += [
         "",
         f"Beam {reproduction.num_beams}, the paper's length penalty with alpha {reproduction.length_penalty}; of each "
-        "run the model that was best on the validation set. "
-        + " ".join(f"{metric}: `{first['signatures'][metric]}`." for metric in metrics),
+        f"run {scored}. {signatures}",
         "",
-        f"On {machine()}; {versions()}. All of it again:",
+        f"{circumstances(list(results.values()))} All of it again:",
         "```",
-        " ".join(["python scripts/reproduce.py", name, "--data DATA --seeds", *map(str, results), *flags]),
+        f"{threads(list(results.values()))}python scripts/reproduce.py {' '.join(own)}",
         "```",
         "which for each seed is",
         "```",
-        " ".join(["vaswani-transformer train", *_training_flags(name, reproduction, data, None, None, flags)]),
+        *(f"vaswani-transformer {' '.join(command)}" for command in commands),
+        "```",
     ]
-    for tokenize in reproduction.tokenize:
-        own = _evaluation_flags(reproduction, tokenize, languages)
-        test = [str(data / path) for path in reproduction.test]
-        lines.append(" ".join(["vaswani-transformer evaluate runs/SEED --test-file", *test, *own]))
-    return "\n".join([*lines, "```"]) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def circumstances(results: list[dict[str, Any]]) -> str:
+    """The machines, precisions and versions of some results, in a sentence."""
+    trained_on = (result["trained_on"] for result in results)
+    return " ".join(
+        f"Trained on {text}."
+        for text in dict.fromkeys(f"{one['machine']}, {one['precision']}; {one['versions']}" for one in trained_on)
+    )
+
+
+def threads(results: list[dict[str, Any]]) -> str:
+    """What stands before a command so that it gives the same digits: on a CPU they depend on the threads."""
+    counts = {result["trained_on"].get("threads") for result in results} - {None}
+    return f"OMP_NUM_THREADS={counts.pop()} " if len(counts) == 1 else ""
 
 
 def versions() -> str:
@@ -197,41 +342,25 @@ def machine() -> str:
     return f"{torch.get_num_threads()} thread(s) of {os.cpu_count()} cores, {processor}"
 
 
-def language_flags(name: str) -> list[str]:
-    """The flags of `evaluate` that tell it a recipe's languages."""
-    recipe = parse_training_arguments(
-        ["--config", str(RECIPES / f"{name}.yaml"), "--output-dir", "x", "--train-file", "x", "--validation-file", "x"]
-    )
-    flags = ["--source-lang", recipe.source_lang, "--target-lang", recipe.target_lang]
-    return flags + (["--tsv-columns", *recipe.tsv_columns] if recipe.tsv_columns else [])
-
-
-def _training_flags(
-    name: str,
-    reproduction: Reproduction,
-    data: Path,
-    folder: Path | None,
-    seed: int | None,
-    flags: Sequence[str],
+def training_flags(
+    name: str, reproduction: Reproduction, data: Path | None, folder: str, seed: str, flags: list[str], recipes: Path
 ) -> list[str]:
-    """The flags of `train`; without a folder and a seed, as a reader types them."""
-    shown = folder is None
-    train, valid = (
-        [str(data / path) for path in names] if shown else reproduction.files(data, names)
-        for names in (reproduction.train, reproduction.valid)
-    )
-    recipe = RECIPES / f"{name}.yaml"
+    """The flags of `train` for one seed."""
     return [
-        *("--config", str(recipe.relative_to(ROOT) if shown else recipe)),
-        *("--train-file", *train, "--validation-file", *valid),
-        *("--output-dir", "runs/SEED" if shown else str(folder), "--seed", "SEED" if shown else str(seed), *flags),
+        *("--config", str(recipes / f"{name}.yaml"), *reproduction.training_flags(data)),
+        *("--output-dir", folder, "--seed", seed, *flags),
     ]
 
 
-def _evaluation_flags(reproduction: Reproduction, tokenize: str, languages: Sequence[str]) -> list[str]:
+def evaluation_flags(name: str, reproduction: Reproduction, tokenize: str) -> list[str]:
+    """The flags of `evaluate` beside those that name the text."""
+    data = Path("x") if reproduction.train else None
+    recipe = parse_training_arguments(training_flags(name, reproduction, data, "x", "1", [], RECIPES))
     return [
-        *(*languages, "--tokenize", tokenize),
-        *("--num-beams", str(reproduction.num_beams), "--length-penalty", str(reproduction.length_penalty)),
+        *("--source-lang", recipe.source_lang, "--target-lang", recipe.target_lang),
+        *(["--tsv-columns", *recipe.tsv_columns] if recipe.tsv_columns else []),
+        *("--tokenize", tokenize, "--num-beams", str(reproduction.num_beams)),
+        *("--length-penalty", str(reproduction.length_penalty)),
     ]
 
 
@@ -245,8 +374,8 @@ def create_parser() -> ArgumentParser:
     """The parser of this script."""
     parser = ArgumentParser(
         prog="reproduce.py",
-        description="Train a recipe with several seeds, score each on its test set, and write the table. What was "
-        "interrupted goes on. Flags that it does not know go to `train`.",
+        description="Train a recipe with several seeds, score each on its test set, and write the table of all that "
+        "are trained. What was interrupted goes on. Flags that it does not know go to `train`.",
     )
     parser.add_argument("name", choices=REPRODUCTIONS, help="What to reproduce.")
     add_options(parser)
@@ -256,32 +385,43 @@ def create_parser() -> ArgumentParser:
 
 def add_options(parser: ArgumentParser) -> None:
     """The options of every script that trains several seeds."""
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="Folder of the corpus' files.")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="Folder of the corpus' files, where it is not on the Hub."
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="A run for each.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="Where the run folders lie.")
 
 
-def run(options: Namespace, flags: Sequence[str]) -> None:
+def check_output(output: Path) -> None:
+    """Raise [`InputError`] if a file cannot be written there."""
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder, expected a file to write")
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"{output}: there is no folder {output.absolute().parent} to write to")
+
+
+def run(options: Namespace, flags: list[str]) -> None:
     """Train and score all seeds; the table is written anew after each."""
     reproduction = REPRODUCTIONS[options.name]
+    check_flags(flags)
     reproduction.check(options.data)
     if options.output is None:
         RESULTS.mkdir(exist_ok=True)
     output = options.output or RESULTS / f"{options.name}.md"
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"{output}: there is no folder {output.absolute().parent} to write to")
-    results: dict[int, dict[str, Any]] = {}
+    check_output(output)
+    text = ""
     for seed in dict.fromkeys(options.seeds):
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
-        results[seed] = evaluate(reproduction, options.data, folder, language_flags(options.name))
-        text = table(options.name, reproduction, results, flags)
+        evaluate(options.name, reproduction, options.data, folder, flags)
+        results = read_results(options.runs, options.name, flags)
+        text = table(options.name, reproduction, results, options.data is not None)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     print(text, end="")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reproduce; 0, or 2 for a mistake in what was given, told in one line."""
+    """Reproduce; 0, 2 for a mistake in what was given, told in one line, or 128 and the signal."""
     return run_script(create_parser(), run, arguments)
 
 
@@ -290,10 +430,19 @@ def run_script(
 ) -> int:
     """Have `work` do what `arguments` say, with the flags that the parser does not know; the exit code."""
     try:
-        work(*parser.parse_known_args(sys.argv[1:] if arguments is None else arguments))
+        work(*parser.parse_known_args(sys.argv[1:] if arguments is None else list(arguments)))
     except InputError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"{parser.prog}: {one_line(error)}", file=sys.stderr)
+        return 2
+    except TrainingInterrupted as interruption:
+        print(f"{parser.prog}: stopped; the same command goes on", file=sys.stderr)
+        return 128 + interruption.signal_number
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: stopped; the same command goes on", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -28,7 +28,7 @@ def test_each_variant_changes_what_it_says(variant: ablate.Variant) -> None:
     differing = {name for name in base if base[name] != changed[name]}
     # The width of a head follows from their number.
     assert len(differing - {"head_dim"}) == (1 if variant.flags else 0)
-    kinds = [bool(variant.flags), bool(variant.decoding), not variant.averaged]
+    kinds = [bool(variant.flags), bool(variant.decoding)]
     assert sum(kinds) == (variant.choice != "the recipe")
     assert len({other.run for other in ablate.VARIANTS if other.flags}) == sum(bool(v.flags) for v in ablate.VARIANTS)
 
@@ -40,16 +40,22 @@ def test_ablations_end_to_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(ablate, "BASE", "small")
-    only = ["--only", "the recipe", "heads", "checkpoints", "beam"]
     monkeypatch.setattr(
         ablate,
         "VARIANTS",
         [variant for variant in ablate.VARIANTS if variant.value in ("as it is", "1", "the last alone")],
     )
-    flags = [*small[1:], *only, "--save-steps", "2", "--average-last", "2"]
-    assert ablate.main([*flags, "--seeds", "1", "2"]) == 0
-    text = (tmp_path / "small.md").read_text()
-    assert capsys.readouterr().out.endswith(text)
+    flags = ["--save-steps", "2", "--average-last", "2"]
+    output = tmp_path / "small.md"
+    output.write_text("# Mine\nAbove.\n")
+    # In two calls, of which the second leaves what the first has found.
+    assert ablate.main([*small[1:], *flags, "--seeds", "1", "2", "--only", "heads", "the recipe", "beam"]) == 0
+    output.write_text(output.read_text() + "Below.\n")
+    capsys.readouterr()
+    assert ablate.main([*small[1:], *flags, "--seeds", "1", "--only", "checkpoints"]) == 0
+    whole, text = output.read_text(), capsys.readouterr().out
+    text = text[text.index("## Ablations") :]
+    assert whole == f"# Mine\nAbove.\n<!-- ablations -->\n{text}<!-- end of ablations -->\nBelow.\n"
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][2:]
     assert [row[:2] for row in rows] == [
         ["the recipe", "as it is"],
@@ -57,17 +63,19 @@ def test_ablations_end_to_end(
         ["checkpoints", "the last alone"],
         ["beam", "1"],
     ]
-    assert {row[5] for row in rows} == {"2"}
+    assert [row[5] for row in rows] == ["2", "2", "1", "2"]
+    for command in ("--seeds 1 2 --only 'the recipe' heads beam --save", "--seeds 1 --only checkpoints --save"):
+        assert f"python scripts/ablate.py --data DATA {command}-steps 2 --average-last 2\n" in text
     runs = tmp_path / "runs"
-    assert json.loads((runs / "ablation-base-1" / "test-none.json").read_text())["num_beams"] == 1  # scored last
-    assert json.loads((runs / "ablation-heads-1-1" / "test-none.json").read_text())["num_beams"] == 2
-    last = RunFolder(runs / "ablation-base-1-last")
+    assert json.loads((runs / "ablation-base-1" / "beam-1-none.json").read_text())["num_beams"] == 1
+    assert json.loads((runs / "ablation-base-1" / "the-recipe-as-it-is-none.json").read_text())["num_beams"] == 2
+    assert json.loads((runs / "ablation-heads-1-1" / "heads-1-none.json").read_text())["num_beams"] == 2
+    last = RunFolder(runs / "ablation-base-1-last-1")
     assert json.loads(last.averaged.read_text()) == {"checkpoints": ["step-000004"]}
     assert sorted(path.name for path in runs.iterdir()) == [
         "ablation-base-1",
-        "ablation-base-1-last",
+        "ablation-base-1-last-1",
         "ablation-base-2",
-        "ablation-base-2-last",
         "ablation-heads-1-1",
         "ablation-heads-1-2",
     ]
@@ -77,3 +85,10 @@ def test_ablations_end_to_end(
     capsys.readouterr()
     assert ablate.main([*small[1:], "--only", "nothing"]) == 2
     assert "invalid choice" in capsys.readouterr().err
+    for arguments, told in (
+        ([*small[1:-1], str(tmp_path / "nowhere" / "x.md")], "there is no folder"),
+        (["--runs", str(runs)], "give the folder of Multi30k's files"),
+        ([*small[1:], "--seed", "3"], "--seed is decided by the script"),
+    ):
+        assert ablate.main(arguments) == 2
+        assert told in capsys.readouterr().err.splitlines()[-1]

@@ -31,6 +31,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import InputError, one_line
 from .sharding import cut_like
+from .training_arguments import default_settings
 
 # The files of a checkpoint: the weights, what else an exact resume needs in tensors, and the rest.
 TENSORS = ("model.safetensors", "training_state.safetensors")
@@ -123,7 +124,7 @@ class RunFolder:
         before = self.read_settings()
         if "output_dir" not in before:  # every run has written it
             raise InputError(f"{self.arguments}: does not hold the run's settings any more (no output_dir)")
-        # A run of an older version lacks the settings that came after it.
+        before = {**default_settings(), **before}
         known = [name for name in settings if name in before and name not in may_change]
         differing = [name for name in known if settings[name] != before[name]]
         if differing:

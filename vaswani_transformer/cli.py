@@ -467,12 +467,13 @@ def evaluate(arguments: list[str]) -> int:
 
     from .checkpoints import RunFolder
     from .corpora import load_corpus, sentences
-    from .evaluation import score_translations
+    from .evaluation import check_tokenizer, score_translations
     from .model_card import is_for_everyone, public_name, update_card, weights_digest
     from .translation import load_pipeline, translate
 
     if options.json and not Path(options.json).absolute().parent.is_dir():
         raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
+    check_tokenizer(options.tokenize)
     corpus = load_corpus(
         options.test_file,
         dataset_name=options.dataset_name,

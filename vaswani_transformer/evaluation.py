@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import datasets
@@ -49,7 +50,7 @@ def score_translations(
         references: As many.
         tokenize: How BLEU cuts text into words, of `TOKENIZERS`. `none` takes the given tokens, as papers do on text
             that is tokenised; `compound` is what the paper's figures on WMT14 are counted in, by its authors' script
-            (tensor2tensor's get_ende_bleu.sh): Moses tokens, and words with a hyphen cut there.
+            (tensor2tensor's get_ende_bleu.sh, in its first version): Moses tokens, and words with a hyphen cut there.
         language: Of the text, for Moses.
 
     Raises:
@@ -77,12 +78,17 @@ def score_translations(
     }
 
 
+def check_tokenizer(tokenize: str) -> None:
+    """Raise [`InputError`] if `tokenize`, of `TOKENIZERS`, lacks its package: before hours of translating."""
+    if tokenize == "compound" and find_spec("sacremoses") is None:
+        raise InputError("--tokenize compound needs the package sacremoses: pip install sacremoses")
+
+
 def _split_compounds(texts: list[str], language: str) -> Iterator[str]:
     """Moses tokens, `-` inside of a word one of its own."""
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError as error:
-        raise InputError("--tokenize compound needs the package sacremoses: pip install sacremoses") from error
+    check_tokenizer("compound")
+    from sacremoses import MosesTokenizer
+
     tokenizer = MosesTokenizer(lang=language)
     for text in texts:
         yield re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenizer.tokenize(text, return_str=True))

@@ -7,7 +7,6 @@ import logging
 import math
 import re
 import shlex
-from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from .checkpoints import RunFolder, file_digest, write_atomically
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError, one_line
-from .training_arguments import TranslationTrainingArguments
+from .training_arguments import default_settings
 
 logger = logging.getLogger(__name__)
 
@@ -142,9 +141,8 @@ def _render(folder: Path, model: str, license: str | None) -> str:
 def _settings_of(run: RunFolder) -> dict[str, Any]:
     """The settings of a run, with the defaults of those that its version did not have; none if there was no run."""
     settings = run.read_settings()
-    defaults = {setting.name: _default(setting) for setting in fields(TranslationTrainingArguments)}
     # Every training writes this one; a file without it is something else.
-    return {**defaults, **settings, "output_dir": settings["output_dir"]} if settings else {}
+    return {**default_settings(), **settings, "output_dir": settings["output_dir"]} if settings else {}
 
 
 def weights_digest(folder: Path) -> str:
@@ -290,20 +288,16 @@ def _data(settings: dict[str, Any]) -> list[tuple[str, str]]:
 def _recipe(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults, without the run's place on this machine."""
     recipe = {}
-    for setting in fields(TranslationTrainingArguments):
-        value = settings.get(setting.name)
-        if setting.name in ("output_dir", "resume", "cache_dir") or value in (None, _default(setting)):
+    for name, default in default_settings().items():
+        value = settings.get(name)
+        if name in ("output_dir", "resume", "cache_dir") or value in (None, default):
             continue
-        if setting.name in ("train_file", "validation_file"):
+        if name in ("train_file", "validation_file"):
             value = [Path(file).name for file in value]
-        elif setting.name in ("dataset_name", "init_from"):
+        elif name in ("dataset_name", "init_from"):
             value = public_name(value)
-        recipe[setting.name] = value
+        recipe[name] = value
     return recipe
-
-
-def _default(setting: Field[Any]) -> Any:
-    return setting.default if setting.default_factory is MISSING else setting.default_factory()
 
 
 def _length_of(metrics: list[dict[str, Any]]) -> str | None:

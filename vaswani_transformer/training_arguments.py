@@ -6,7 +6,7 @@ import argparse
 import difflib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_origin, get_type_hints
@@ -272,6 +272,14 @@ class TranslationTrainingArguments:
                 f"max_length is {self.max_length}; lower max_length"
             )
         return VaswaniConfig(**{**config.to_dict(), **changes})
+
+
+def default_settings() -> dict[str, Any]:
+    """The defaults of all settings: what a run had of those that its version did not know."""
+    return {
+        own.name: own.default if own.default_factory is MISSING else own.default_factory()
+        for own in fields(TranslationTrainingArguments)
+    }
 
 
 # What a resumed run may change; all else would make it another run.
