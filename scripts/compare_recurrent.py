@@ -27,18 +27,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmark import positive
 from recurrent import RecurrentConfig, RecurrentForConditionalGeneration
+from reproduce import PLACES, check_output, run_script
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.checkpoints import RunFolder, write_atomically
 from vaswani_transformer.corpora import load_corpus, open_corpora, sentences
 from vaswani_transformer.encoded_corpus import EncodedCorpus
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import TOKENIZERS, check_tokenizer, score_translations
-from vaswani_transformer.interruption import TrainingInterrupted
 from vaswani_transformer.pipeline_vaswani import TranslationPipeline
 from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus
 from vaswani_transformer.training import TranslationTrainer, create_accelerator
 from vaswani_transformer.training_arguments import (
-    MAY_CHANGE,
     ArgumentParser,
     TranslationTrainingArguments,
     parse_training_arguments,
@@ -48,6 +47,8 @@ from vaswani_transformer.translation import load_model, translate
 MODELS = ("transformer", "additive", "multiplicative")
 # Settings of `train` that not all models have, or that this decides itself.
 REFUSED = ("streaming", "bpe_dropout", "init_from", "freeze", "resume", "gradient_checkpointing")
+# What a run that goes on may change beside its place.
+LIMITS = ("max_steps", "num_train_epochs", "max_minutes", "early_stopping_patience")
 # Recurrent gradients explode now and then: what Bahdanau et al. clip the norm to (section B.2).
 MAX_GRAD_NORM = 1.0
 # Widths of recurrent layers to choose from: multiples that suit processors.
@@ -92,15 +93,14 @@ def settings_of(
     name: str, settings: TranslationTrainingArguments, options: argparse.Namespace
 ) -> TranslationTrainingArguments:
     """The settings of one model's run: its folder, and what differs with recurrent layers."""
-    output_dir = str(Path(settings.output_dir) / name)
+    # None ends before the others because it has stopped improving.
+    settings = replace(settings, output_dir=str(Path(settings.output_dir) / name), early_stopping_patience=None)
     if name == "transformer":
-        return replace(settings, output_dir=output_dir)
+        return settings
     return replace(
         settings,
-        output_dir=output_dir,
         learning_rate=options.recurrent_learning_rate,
         max_grad_norm=settings.max_grad_norm or MAX_GRAD_NORM,
-        dropout_warmup_steps=0,  # they learn at once, and hold their dropout elsewhere
     )
 
 
@@ -146,7 +146,7 @@ def train(name: str, settings: TranslationTrainingArguments, shape: Figures, tex
     folder = RunFolder(settings.output_dir)
     settings = replace(settings, resume=folder.is_run())
     record = asdict(settings) | shape
-    folder.check(record, MAY_CHANGE, settings.resume)
+    folder.check(record, (*PLACES, *LIMITS), settings.resume)
     accelerator = create_accelerator(settings)
     model = create_model(name, settings, shape)
 
@@ -265,7 +265,7 @@ def compare(settings: TranslationTrainingArguments, options: argparse.Namespace)
         row["minutes_to_target_loss"] = min(reached, default=None)
     groups = length_groups(test[0], options.length_limits)
     counts = {label: len(indices) for label, indices in groups.items()}
-    tabulate(rows, counts, target_loss, options)
+    tabulate(rows, counts, target_loss, settings.max_grad_norm or MAX_GRAD_NORM, options)
     return {
         "test_file": options.test_file,
         "num_beams": options.num_beams,
@@ -277,7 +277,11 @@ def compare(settings: TranslationTrainingArguments, options: argparse.Namespace)
 
 
 def tabulate(
-    rows: dict[str, Figures], counts: dict[str, int], target_loss: float, options: argparse.Namespace
+    rows: dict[str, Figures],
+    counts: dict[str, int],
+    target_loss: float,
+    clipped: float,
+    options: argparse.Namespace,
 ) -> None:
     """Print the table: a row for each model, and the sentences of each length."""
     print(f"{sum(counts.values()):,} sentences of {', '.join(options.test_file)}, beam {options.num_beams}")
@@ -295,6 +299,10 @@ def tabulate(
     print("tokens/s: target tokens in training, median of the records; loss: of the last validation")
     print(f"minutes: of training and validating until the validation loss was {target_loss:.3f}")
     print(f"BLEU: of the best model, words cut by {options.tokenize}; then by the words of the source")
+    print(
+        f"one seed each; recurrent: learning rate {options.recurrent_learning_rate}, gradient norms clipped to "
+        f"{clipped}, input feeding {'of the multiplicative' if options.input_feeding else 'of none'}"
+    )
 
 
 def shown(figure: float | None, digits: int = 2) -> str:
@@ -323,37 +331,33 @@ def create_parser() -> ArgumentParser:
     )
     parser.add_argument("--recurrent-layers", type=positive, default=1, help="layers of the encoder and the decoder")
     parser.add_argument("--input-feeding", action="store_true", help="feed the input of multiplicative attention")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     return parser
+
+
+def run(options: argparse.Namespace, flags: list[str]) -> None:
+    """Check what was given, compare, and write the figures."""
+    settings = parse_training_arguments(flags)
+    for name in REFUSED:
+        if getattr(settings, name):
+            raise InputError(f"{name}: the comparison has none; leave it out")
+    if options.length_limits != sorted(set(options.length_limits)):
+        raise InputError("--length-limits must rise from each to the next")
+    if options.json:
+        check_output(options.json)
+    check_tokenizer(options.tokenize)
+    transformers.utils.logging.disable_progress_bar()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    figures = compare(settings, options)
+    if options.json:
+        figures |= {"device": "cuda" if torch.cuda.is_available() else "cpu", "threads": torch.get_num_threads()}
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; 0, 2 for a mistake in what was given, told in one line, or 128 and the signal."""
-    try:
-        options, rest = create_parser().parse_known_args(sys.argv[1:] if arguments is None else list(arguments))
-        settings = parse_training_arguments(rest)
-        for name in REFUSED:
-            if getattr(settings, name):
-                raise InputError(f"{name}: the comparison has none; leave it out")
-        if options.length_limits != sorted(set(options.length_limits)):
-            raise InputError("--length-limits must rise from each to the next")
-        if options.json and not Path(options.json).absolute().parent.is_dir():
-            raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
-        check_tokenizer(options.tokenize)
-        transformers.utils.logging.disable_progress_bar()
-        if not sys.stderr.isatty():
-            datasets.disable_progress_bars()
-        figures = compare(settings, options)
-    except InputError as error:
-        print(f"compare_recurrent.py: {error}", file=sys.stderr)
-        return 2
-    except TrainingInterrupted as interruption:
-        print("compare_recurrent.py: stopped; to go on, give the same command", file=sys.stderr)
-        return 128 + interruption.signal_number
-    if options.json:
-        figures |= {"device": "cuda" if torch.cuda.is_available() else "cpu", "threads": torch.get_num_threads()}
-        Path(options.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return run_script(create_parser(), run, arguments)
 
 
 if __name__ == "__main__":

@@ -82,13 +82,13 @@ class RecurrentConfig(PreTrainedConfig):
             raise ValueError("input_feeding goes with multiplicative attention: the additive one feeds its context")
 
 
-def embed(embeddings: nn.Embedding, tokens: torch.Tensor, config: RecurrentConfig, training: bool) -> torch.Tensor:
+def embed(embeddings: nn.Embedding, tokens: torch.Tensor, dropout: float, training: bool) -> torch.Tensor:
     """Embeddings (batch, length, d_model) of `tokens` (batch, length), with dropout.
 
     Scaled as the Transformer's (section 3.4 of its paper), for the same reason: the matrix is the output projection
     too, and starts with small entries.
     """
-    return apply_dropout(embeddings(tokens) * config.d_model**0.5, config.dropout, training)
+    return apply_dropout(embeddings(tokens) * embeddings.embedding_dim**0.5, dropout, training)
 
 
 def recurrent_layers(config: RecurrentConfig, inputs: int, layers: int, bidirectional: bool = False) -> nn.LSTM:
@@ -111,6 +111,7 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config
+        self.dropout = config.dropout
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.lstm = recurrent_layers(config, config.d_model, config.encoder_layers, bidirectional=True)
 
@@ -124,7 +125,7 @@ class RecurrentEncoder(nn.Module):
             attention_mask: 1 for a token, 0 for the padding on the right (batch, length).
             **kwargs: Ignored; `generate()` asks for attentions and hidden states.
         """
-        states = embed(self.embed_tokens, input_ids, self.config, self.training)
+        states = embed(self.embed_tokens, input_ids, self.dropout, self.training)
         if attention_mask is None:
             return BaseModelOutput(last_hidden_state=self.lstm(states)[0])
         # The backward direction begins at each sentence's own end.
@@ -208,6 +209,7 @@ class RecurrentDecoder(nn.Module, ABC):
     def __init__(self, config: RecurrentConfig, attention: Attention) -> None:
         super().__init__()
         self.config = config
+        self.dropout = config.dropout
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.first_state = nn.Linear(config.hidden_size, config.decoder_layers * config.hidden_size)
         self.attention = attention
@@ -248,11 +250,11 @@ class RecurrentDecoder(nn.Module, ABC):
         if attention_mask is not None:
             padding = attention_mask.eq(0).repeat_interleave(targets, dim=0)
         states, state = self.decode(
-            embed(self.embed_tokens, input_ids, self.config, self.training),
+            embed(self.embed_tokens, input_ids, self.dropout, self.training),
             self.begin(annotations) if state is None else state,
             (self.attention.key(annotations), annotations, padding),
         )
-        return apply_dropout(states, self.config.dropout, self.training), state
+        return apply_dropout(states, self.dropout, self.training), state
 
     @abstractmethod
     def decode(

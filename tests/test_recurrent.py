@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 import compare_recurrent
 from recurrent import AdditiveAttention, MultiplicativeAttention, RecurrentConfig, RecurrentForConditionalGeneration
+from vaswani_transformer.optimization import DropoutWarmup
 from vaswani_transformer.pipeline_vaswani import TranslationPipeline
 from vaswani_transformer.training import TranslationTrainer
 from vaswani_transformer.training_arguments import parse_training_arguments
@@ -259,7 +260,7 @@ def test_an_interrupted_comparison_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(TranslationTrainer, "update", interrupt)
         assert compare_recurrent.main(flags) == 128 + signal.SIGTERM
-    assert "give the same command" in capsys.readouterr().err
+    assert "stopped; the same command goes on" in capsys.readouterr().err
     assert not (tmp_path / "multiplicative" / "finished.json").exists()
     assert compare_recurrent.main(flags) == 0
     records = [json.loads(line) for line in (tmp_path / "multiplicative" / "metrics.jsonl").open()]
@@ -325,6 +326,8 @@ def test_the_comparison(
     capsys.readouterr()
     assert compare_recurrent.main([*longer, "--hidden-size", "9"]) == 2
     assert "hidden_size was" in capsys.readouterr().err
+    assert compare_recurrent.main([*longer, "--recurrent-learning-rate", "0.05"]) == 2
+    assert "learning_rate was 0.001 and is 0.05" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -337,6 +340,7 @@ def test_the_comparison(
         (["--models", "quadratic"], "invalid choice: 'quadratic'"),
         (["--max-step", "4"], "did you mean --max-steps?"),
         (["--json", "nowhere/record.json"], "there is no folder"),
+        (["--json", "."], "is a folder, expected a file to write"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(
@@ -355,3 +359,20 @@ def test_a_mistake_is_told_in_one_line(
     assert text in error
     assert len(error.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["additive", "multiplicative"])
+def test_dropout_rises_in_recurrent_models_too(name: str) -> None:
+    shape = {"attention": name, "vocab_size": 20, "d_model": 8, "hidden_size": 8, "encoder_layers": 2}
+    model = RecurrentForConditionalGeneration(RecurrentConfig(**shape, dropout=0.5)).train()
+    source, labels = torch.arange(4, 14).reshape(2, 5), torch.arange(4, 14).reshape(2, 5)
+    warmup = DropoutWarmup(model, 4)
+
+    def differs(step: int) -> bool:
+        warmup.set(step)
+        with torch.no_grad():
+            first, second = (model(input_ids=source, labels=labels, label_smoothing=0.1).loss for _ in range(2))
+        return not torch.equal(first, second)
+
+    assert [differs(1), differs(3), differs(5)] == [False, True, True]
+    assert {module.dropout for module in model.modules() if hasattr(module, "dropout")} <= {0.0, 0.5}
