@@ -42,6 +42,7 @@ from vaswani_transformer.training_arguments import (
     TranslationTrainingArguments,
     parse_training_arguments,
 )
+from vaswani_transformer.training_run import create_scorer
 from vaswani_transformer.translation import load_model, translate
 
 MODELS = ("transformer", "additive", "multiplicative")
@@ -149,12 +150,6 @@ def train(name: str, settings: TranslationTrainingArguments, shape: Figures, tex
     folder.check(record, (*PLACES, *LIMITS), settings.resume)
     accelerator = create_accelerator(settings)
     model = create_model(name, settings, shape)
-
-    def score(model: PreTrainedModel) -> dict[str, float]:
-        pipeline = TranslationPipeline(model, tokenizer=text.tokenizer, device=model.device)
-        translations = list(translate(pipeline, text.sources, num_beams=settings.eval_num_beams))
-        return {"bleu": score_translations(translations, text.references)["bleu"]}
-
     trainer = TranslationTrainer(
         settings,
         accelerator,
@@ -162,7 +157,7 @@ def train(name: str, settings: TranslationTrainingArguments, shape: Figures, tex
         text.tokenizer,
         text.pairs,
         text.validation_pairs,
-        score if text.sources else None,
+        create_scorer(text.tokenizer, text.sources, text.references, settings) if text.sources else None,
     )
     if settings.resume:
         folder.save_settings(record)
