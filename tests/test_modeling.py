@@ -654,7 +654,7 @@ def test_the_smoothed_loss_and_its_gradients_are_the_dense_formula_s(
     expected_gradients = gradients(model)
     model.zero_grad(set_to_none=True)
 
-    monkeypatch.setattr(modeling_vaswani, "LOGITS_PER_CHUNK", rows * VOCAB + VOCAB // 2)
+    monkeypatch.setattr(modeling_vaswani, "POSITIONS_PER_CHUNK", rows)
     outputs = model(**inputs, label_smoothing=epsilon)
     assert outputs.logits is None
     torch.testing.assert_close(outputs.loss, expected, rtol=1e-12, atol=0)
@@ -711,7 +711,7 @@ def test_ignored_positions_contribute_nothing() -> None:
 
 
 def test_the_smoothed_loss_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_vaswani, "LOGITS_PER_CHUNK", 4 * VOCAB)
+    monkeypatch.setattr(modeling_vaswani, "POSITIONS_PER_CHUNK", 4)
     # 160 positions: their logits outgrow the weights, the states and the attention weights
     source, labels = torch.randint(4, VOCAB, (32, 3)), torch.randint(4, VOCAB, (32, 5))
     all_logits = labels.numel() * VOCAB
@@ -758,7 +758,7 @@ def test_many_chunks_do_not_wear_the_gradient_down_in_half_precision(monkeypatch
     weight = torch.randn(VOCAB, 16, dtype=torch.bfloat16, requires_grad=True)
     # 4,000 equal addends: a sum in bfloat16 stops growing after some hundreds
     states, labels = torch.randn(16, dtype=torch.bfloat16).expand(1, 4000, 16), torch.full((1, 4000), 7)
-    monkeypatch.setattr(modeling_vaswani, "LOGITS_PER_CHUNK", VOCAB)
+    monkeypatch.setattr(modeling_vaswani, "POSITIONS_PER_CHUNK", 1)
     (chunked,) = torch.autograd.grad(smoothed_cross_entropy(states, weight, labels, 0.1), weight)
     exact_weight = weight.detach().double().requires_grad_()
     exact_loss = 4000 * dense_smoothed_loss(states[:, :1].double() @ exact_weight.T, labels[:, :1], 0.1)

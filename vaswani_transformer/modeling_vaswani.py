@@ -44,9 +44,9 @@ logger = logging.get_logger(__name__)
 
 # tensor2tensor's; the paper does not say.
 LAYER_NORM_EPS = 1e-6
-# The smoothed loss works on this many logits at a time (16 MiB in float32), which fits a CPU's cache; on sixteen times
-# as many elsewhere, where small products leave the device idle.
-LOGITS_PER_CHUNK = 2**22
+# The smoothed loss has the logits of so many positions at a time, which fit a CPU's cache where the vocabulary is
+# small; of four times as many elsewhere, where small products leave the device idle.
+POSITIONS_PER_CHUNK = 256
 ONEDNN_IS_FASTER = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
@@ -645,7 +645,7 @@ def smoothed_loss_and_gradients(
     loss = states.new_zeros((), dtype=precise)
     states_gradient = torch.empty_like(states) if needs_gradient else states.new_empty(0)
     weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else weight.new_empty(0)
-    size = max(1, LOGITS_PER_CHUNK * (1 if states.device.type == "cpu" else 16) // vocab_size)
+    size = POSITIONS_PER_CHUNK * (1 if states.device.type == "cpu" else 4)
     for start in range(0, len(labels), size):
         target = labels[start : start + size, None]
         # Ignored positions are masked and not left out: to count the others would be to wait for the device.
@@ -657,8 +657,9 @@ def smoothed_loss_and_gradients(
         if needs_gradient:
             gradient = log_probabilities.exp_().sub_(others)
             gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
-            gradient = gradient.to(states.dtype).masked_fill_(ignored, 0.0)
-            torch.matmul(gradient, weight, out=states_gradient[start : start + size])
+            gradient = gradient.to(states.dtype)
+            # An ignored position is zero in the chunk, and so gives the weight nothing.
+            torch.matmul(gradient, weight, out=states_gradient[start : start + size]).masked_fill_(ignored, 0.0)
             weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
     return loss, states_gradient, weight_gradient.to(weight.dtype)
 
