@@ -118,6 +118,7 @@ def _multi30k(target: str, title: str, published: str | None = None, dataset_nam
         test=(f"{folder}test_2016_flickr.en.gz", f"{folder}test_2016_flickr.{target}.gz"),
         dataset_name=dataset_name,
         num_beams=5,
+        length_penalty=1.4,  # on the validation set 41.3, and 40.7 with the paper's 0.6 (English to German, seed 1)
         tokenize=("none",) if published else ("13a",),
         published=published,
     )
