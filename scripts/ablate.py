@@ -22,7 +22,6 @@ from reproduce import (
     Reproduction,
     add_options,
     check_flags,
-    check_output,
     circumstances,
     evaluate,
     read_results,
@@ -31,7 +30,7 @@ from reproduce import (
     threads,
     train,
 )
-from vaswani_transformer.checkpoints import write_atomically
+from vaswani_transformer.checkpoints import check_output, write_atomically
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.training_arguments import ArgumentParser
 from vaswani_transformer.translation import load_model

@@ -26,6 +26,7 @@ from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
 from peers import INSTALL_CTRANSLATE2
 from trainers import TRAINERS, Work, load_trainer, save, train_for
+from vaswani_transformer.checkpoints import check_output
 from vaswani_transformer.corpora import load_corpus, open_corpus, sentences
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
@@ -365,8 +366,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a benchmark; 0, or 2 for a mistake in what was given, told in one line."""
     try:
         options = create_parser().parse_strictly(sys.argv[1:] if arguments is None else arguments)
-        if options.json and not Path(options.json).absolute().parent.is_dir():
-            raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
+        if options.json:
+            check_output(options.json)
         transformers.utils.logging.disable_progress_bar()
         figures = options.run(options)
     except InputError as error:

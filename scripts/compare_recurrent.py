@@ -27,9 +27,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmark import positive
 from recurrent import RecurrentConfig, RecurrentForConditionalGeneration
-from reproduce import PLACES, check_output, run_script
+from reproduce import PLACES, run_script
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.checkpoints import RunFolder, write_atomically
+from vaswani_transformer.checkpoints import RunFolder, check_output, write_atomically
 from vaswani_transformer.corpora import load_corpus, open_corpora, sentences
 from vaswani_transformer.encoded_corpus import EncodedCorpus
 from vaswani_transformer.errors import InputError

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from vaswani_transformer.checkpoints import RunFolder, write_atomically
+from vaswani_transformer.checkpoints import RunFolder, check_output, write_atomically
 from vaswani_transformer.cli import main as vaswani_transformer
 from vaswani_transformer.errors import InputError, one_line
 from vaswani_transformer.evaluation import check_tokenizer
@@ -27,7 +27,6 @@ from vaswani_transformer.training_arguments import (
     ArgumentParser,
     TranslationTrainingArguments,
     create_training_parser,
-    default_settings,
     parse_training_arguments,
 )
 
@@ -199,21 +198,19 @@ def train(name: str, reproduction: Reproduction, data: Path | None, folder: Path
         raise InputError(f"seed {seed} is not trained, for the reason above")
     # Not what draws the table, later and perhaps elsewhere.
     step = run.read_records(run.metrics)[-1]["step"]
-    circumstances = folder / "trained-on.json"
-    if not circumstances.is_file() or json.loads(circumstances.read_text(encoding="utf-8"))["step"] < step:
+    trained_on = folder / "trained-on.json"
+    if not trained_on.is_file() or json.loads(trained_on.read_text(encoding="utf-8"))["step"] < step:
         precision = resolve_mixed_precision(run.read_settings()["mixed_precision"])
         record = {"step": step, "machine": machine(), "precision": precision, "versions": versions()}
         if not torch.cuda.is_available():
             record["threads"] = torch.get_num_threads()
-        circumstances.write_text(json.dumps(record), encoding="utf-8")
+        trained_on.write_text(json.dumps(record), encoding="utf-8")
 
 
 def _check_same(run: RunFolder, settings: TranslationTrainingArguments) -> None:
-    asked = {name: value for name, value in asdict(settings).items() if name not in PLACES}
-    had = {**default_settings(), **run.read_settings()}
-    differing = [f"{name} {had[name]} and not {asked[name]}" for name in asked if had[name] != asked[name]]
-    if differing:
-        raise InputError(f"{run.path} was begun with {', '.join(differing)}; remove it, or choose another --runs")
+    if changed := run.changed_settings(asdict(settings), PLACES):
+        differing = ", ".join(f"{name} {had} and not {asked}" for name, (had, asked) in changed.items())
+        raise InputError(f"{run.path} was begun with {differing}; remove it, or choose another --runs")
 
 
 def evaluate(
@@ -391,14 +388,6 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="A run for each.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="Where the run folders lie.")
-
-
-def check_output(output: Path) -> None:
-    """Raise [`InputError`] if a file cannot be written there."""
-    if output.is_dir():
-        raise InputError(f"{output}: is a folder, expected a file to write")
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"{output}: there is no folder {output.absolute().parent} to write to")
 
 
 def run(options: Namespace, flags: list[str]) -> None:

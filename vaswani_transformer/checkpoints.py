@@ -121,15 +121,15 @@ class RunFolder:
     def _check_settings(self, settings: dict[str, Any], may_change: Collection[str]) -> None:
         if not self.arguments.is_file():
             raise InputError(f"{self.path}: no run to resume here; start it without --resume")
-        before = self.read_settings()
-        if "output_dir" not in before:  # every run has written it
-            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no output_dir)")
-        before = {**default_settings(), **before}
-        known = [name for name in settings if name in before and name not in may_change]
-        differing = [name for name in known if settings[name] != before[name]]
-        if differing:
-            changes = ", ".join(f"{name} was {before[name]} and is {settings[name]}" for name in differing)
+        if changed := self.changed_settings(settings, may_change):
+            changes = ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in changed.items())
             raise InputError(f"{self.path}: a resumed run keeps its settings: {changes}; give the ones it had")
+
+    def changed_settings(self, settings: dict[str, Any], may_change: Collection[str]) -> dict[str, tuple[Any, Any]]:
+        """Of the settings that may not change, those that the run had otherwise: what they were, and what they are."""
+        before = self.read_settings()
+        known = [name for name in settings if name in before and name not in may_change]
+        return {name: (before[name], settings[name]) for name in known if settings[name] != before[name]}
 
     def create(self, settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
         """Make the folder of a new run, with its tokenizer and its settings."""
@@ -142,7 +142,7 @@ class RunFolder:
         write_atomically(self.arguments, lambda path: path.write_text(yaml.safe_dump(settings, sort_keys=False)))
 
     def read_settings(self) -> dict[str, Any]:
-        """The settings of the run; none where no training made this folder.
+        """The settings of the run, defaults where its version had none; empty where no training made this folder.
 
         Raises:
             InputError: If they are damaged.
@@ -157,7 +157,9 @@ class RunFolder:
             ) from error
         if not isinstance(settings, dict):
             raise InputError(f"{self.arguments}: does not hold the run's settings any more (no `key: value` lines)")
-        return settings
+        if "output_dir" not in settings:  # every run has written it
+            raise InputError(f"{self.arguments}: does not hold the run's settings any more (no output_dir)")
+        return {**default_settings(), **settings}
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the run began with.
@@ -359,6 +361,15 @@ def restore_generators(states: dict[str, torch.Tensor]) -> None:
         torch.set_rng_state(states["rng"])
     if "cuda_rng" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda_rng"])
+
+
+def check_output(output: str | Path) -> None:
+    """Raise [`InputError`] if a file cannot be written there: before the work of which it is to hold the results."""
+    folder = Path(output).absolute().parent
+    if Path(output).is_dir():
+        raise InputError(f"{output}: is a folder, expected a file to write")
+    if not folder.is_dir():
+        raise InputError(f"{output}: there is no folder {folder} to write to")
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

@@ -279,14 +279,14 @@ def evaluate(arguments: list[str]) -> int:
     parser = _create_evaluation_parser()
     options = parser.parse_strictly(arguments)
 
-    from .checkpoints import RunFolder
+    from .checkpoints import RunFolder, check_output
     from .corpora import load_corpus, sentences
     from .evaluation import check_tokenizer, score_translations
     from .model_card import is_for_everyone, public_name, update_card, weights_digest
     from .translation import load_pipeline, translate
 
-    if options.json and not Path(options.json).absolute().parent.is_dir():
-        raise InputError(f"{options.json}: there is no folder {Path(options.json).absolute().parent} to write to")
+    if options.json:
+        check_output(options.json)
     check_tokenizer(options.tokenize)
     corpus = load_corpus(
         options.test_file,

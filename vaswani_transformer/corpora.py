@@ -285,12 +285,9 @@ def _check_files(paths: list[Path]) -> None:
 def _read_pairs(paths: list[Path], source_lang: str, target_lang: str, tsv_columns: tuple[str, ...]) -> Iterator[Pair]:
     if len(paths) == 2:
         yield from _read_two_files(*paths)
-    elif _kind(paths[0]) == ".tsv":
-        step = 1 if tsv_columns == (source_lang, target_lang) else -1
-        yield from (pair[::step] for pair in _read_tsv(paths[0], *tsv_columns))
-    else:
-        reader = {".csv": _read_csv, ".parquet": _read_parquet}.get(_kind(paths[0]), _read_json_lines)
-        yield from reader(paths[0], source_lang, target_lang)
+        return
+    readers = {".tsv": partial(_read_tsv, header=tsv_columns), ".csv": _read_csv, ".parquet": _read_parquet}
+    yield from readers.get(_kind(paths[0]), _read_json_lines)(paths[0], source_lang, target_lang)
 
 
 def _read_two_files(source: Path, target: Path) -> Iterator[Pair]:
@@ -310,15 +307,16 @@ def _kind(path: Path) -> str:
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
-def _read_tsv(path: Path, first_lang: str, second_lang: str) -> Iterator[Pair]:
+def _read_tsv(path: Path, source_lang: str, target_lang: str, header: tuple[str, ...]) -> Iterator[Pair]:
+    source, target = header.index(source_lang), header.index(target_lang)
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         if len(columns) != 2:
             raise InputError(
-                f"{path}, line {number}: expected 2 tab-separated columns, {first_lang} and {second_lang}, "
+                f"{path}, line {number}: expected 2 tab-separated columns, {' and '.join(header)}, "
                 f"found {len(columns)}"
             )
-        yield columns[0], columns[1]
+        yield columns[source], columns[target]
 
 
 def _read_csv(path: Path, source_lang: str, target_lang: str) -> Iterator[Pair]:

@@ -88,7 +88,7 @@ def render_card(folder: Path, model: str, license: str | None = None) -> str:
 def _render(folder: Path, model: str, license: str | None) -> str:
     run = RunFolder(folder)
     config = VaswaniConfig.from_pretrained(folder)
-    settings = _settings_of(run)
+    settings = run.read_settings()
     averaged = _averaged_steps(run)
     metrics = run.read_records(run.metrics)
     evaluations = _evaluations_of_these_weights(run)
@@ -136,13 +136,6 @@ def _render(folder: Path, model: str, license: str | None) -> str:
         sinusoidal=config.positional_encoding == "sinusoidal",
     )
     return f"{card}\n"
-
-
-def _settings_of(run: RunFolder) -> dict[str, Any]:
-    """The settings of a run, with the defaults of those that its version did not have; none if there was no run."""
-    settings = run.read_settings()
-    # Every training writes this one; a file without it is something else.
-    return {**default_settings(), **settings, "output_dir": settings["output_dir"]} if settings else {}
 
 
 def weights_digest(folder: Path) -> str:
