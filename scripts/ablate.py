@@ -23,6 +23,7 @@ from reproduce import (
     add_options,
     check_flags,
     circumstances,
+    conditions,
     evaluate,
     read_results,
     run_script,
@@ -66,6 +67,10 @@ class Variant:
         """The name of the training that it needs; the base's, for what is only decoded."""
         return f"ablation-{self.name if self.flags else 'base'}"
 
+    def of(self, reproduction: Reproduction) -> Reproduction:
+        """The base, decoded as this says."""
+        return replace(reproduction, **self.decoding)
+
 
 VARIANTS = (
     Variant("the recipe", "as it is"),
@@ -89,12 +94,12 @@ def score(variant: Variant, reproduction: Reproduction, options: Namespace, seed
     folder = options.runs / f"{variant.run}-{seed}"
     training = [*flags, *variant.flags]
     train(BASE, reproduction, options.data, folder, seed, training)
-    evaluate(BASE, replace(reproduction, **variant.decoding), options.data, folder, training, variant.name)
+    evaluate(BASE, variant.of(reproduction), options.data, folder, training, variant.name)
     record = folder / "parameters.json"
     record.write_text(json.dumps(load_model(str(folder))[0].num_parameters()), encoding="utf-8")
 
 
-def table(runs: Path, reproduction: Reproduction, flags: list[str]) -> str:
+def table(runs: Path, reproduction: Reproduction, data: Path, flags: list[str]) -> str:
     """All rows that are scored, in this call or another, as Markdown."""
     metric = f"BLEU, {reproduction.tokenize[0]}"
     lines = [
@@ -110,7 +115,8 @@ def table(runs: Path, reproduction: Reproduction, flags: list[str]) -> str:
     choices: dict[tuple[int, ...], list[str]] = {}
     everything = []
     for variant in VARIANTS:
-        results = read_results(runs, variant.run, [*flags, *variant.flags], variant.name)
+        shared = conditions(BASE, variant.of(reproduction), data, [*flags, *variant.flags])
+        results = read_results(runs, variant.run, shared, variant.name)
         if not results:
             continue
         seeds, found = tuple(results), list(results.values())
@@ -166,7 +172,7 @@ def run(options: Namespace, flags: list[str]) -> None:
         for variant in VARIANTS:
             if not options.only or variant.choice in options.only:
                 score(variant, reproduction, options, seed, flags)
-                text = table(options.runs, reproduction, flags)
+                text = table(options.runs, reproduction, options.data, flags)
                 write_section(output, text)
     print(text, end="")
 

@@ -225,7 +225,11 @@ def evaluate(
             raise InputError(f"{folder}: its last {last} checkpoints are not averaged, for the reason above")
     run = RunFolder(folder)
     records = run.read_records(run.metrics)
-    result: dict[str, Any] = {"flags": flags, "scores": {}, "signatures": {}}
+    result: dict[str, Any] = {
+        "conditions": conditions(name, reproduction, data, flags),
+        "scores": {},
+        "signatures": {},
+    }
     for tokenize in reproduction.tokenize:
         scores = folder / f"{record}-{tokenize}.json"
         asked = [*reproduction.test_flags(data), *evaluation_flags(name, reproduction, tokenize)]
@@ -240,19 +244,34 @@ def evaluate(
     (folder / f"{record}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def read_results(runs: Path, name: str, flags: list[str], record: str = "result") -> dict[int, dict[str, Any]]:
-    """What [`evaluate`] found for every seed that was trained with these flags, in this call or another."""
+def conditions(name: str, reproduction: Reproduction, data: Path | None, flags: list[str]) -> dict[str, Any]:
+    """What the results of one table share: the settings of their training but the seed, and their decoding."""
+    settings = asdict(parse_training_arguments(training_flags(name, reproduction, data, "x", "1", flags, RECIPES)))
+    shared = {
+        "settings": {name: value for name, value in settings.items() if name not in (*PLACES, "seed")},
+        "average_last": reproduction.average_last,
+        "evaluation": [evaluation_flags(name, reproduction, tokenize) for tokenize in reproduction.tokenize],
+    }
+    return json.loads(json.dumps(shared))  # as it is when read again
+
+
+def read_results(
+    runs: Path, name: str, conditions: dict[str, Any], record: str = "result"
+) -> dict[int, dict[str, Any]]:
+    """What [`evaluate`] found for every seed under these conditions, in this call or another."""
     results = {}
     for folder in runs.glob(f"{name}-*"):
         seed, file = folder.name.removeprefix(f"{name}-"), folder / f"{record}.json"
         if seed.isdecimal() and file.is_file():
             result = json.loads(file.read_text(encoding="utf-8"))
-            if result["flags"] == flags:
+            if result["conditions"] == conditions:
                 results[int(seed)] = result
     return dict(sorted(results.items()))
 
 
-def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, Any]], data: bool) -> str:
+def table(
+    name: str, reproduction: Reproduction, results: dict[int, dict[str, Any]], data: bool, flags: list[str]
+) -> str:
     """The table of all seeds as Markdown, with the commands and versions that gave it."""
     first = next(iter(results.values()))
     metrics = list(first["scores"])
@@ -279,7 +298,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
     commands = [
         [
             "train",
-            *training_flags(name, reproduction, shown, "runs/SEED", "SEED", first["flags"], Path("scripts/recipes")),
+            *training_flags(name, reproduction, shown, "runs/SEED", "SEED", flags, Path("scripts/recipes")),
         ],
         *([["average", "runs/SEED", "--last", str(last), "--output", "runs/SEED-average"]] if last else []),
         *(
@@ -290,7 +309,7 @@ def table(name: str, reproduction: Reproduction, results: dict[int, dict[str, An
             for tokenize in reproduction.tokenize
         ),
     ]
-    own = [name, *(["--data", "DATA"] if data else []), "--seeds", *map(str, results), *first["flags"]]
+    own = [name, *(["--data", "DATA"] if data else []), "--seeds", *map(str, results), *flags]
     lines += [
         "",
         f"Beam {reproduction.num_beams}, the paper's length penalty with alpha {reproduction.length_penalty}; of each "
@@ -404,8 +423,9 @@ def run(options: Namespace, flags: list[str]) -> None:
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
         evaluate(options.name, reproduction, options.data, folder, flags)
-        results = read_results(options.runs, options.name, flags)
-        text = table(options.name, reproduction, results, options.data is not None)
+        shared = conditions(options.name, reproduction, options.data, flags)
+        results = read_results(options.runs, options.name, shared)
+        text = table(options.name, reproduction, results, options.data is not None, flags)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     print(text, end="")
 

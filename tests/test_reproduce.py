@@ -107,7 +107,9 @@ def test_the_printed_commands_give_the_printed_scores(
     assert re.search(rf"^chrF\+\+ +{row[3]} ", found, re.MULTILINE)
 
 
-def test_the_table_has_the_seeds_of_other_calls_and_none_of_other_flags(small: list[str], tmp_path: Path) -> None:
+def test_the_table_has_the_seeds_of_other_calls_and_none_of_other_conditions(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def seeds() -> list[str]:
         return re.findall(r"^\| (\d+) \|", (tmp_path / "small.md").read_text(), re.MULTILINE)
 
@@ -116,6 +118,14 @@ def test_the_table_has_the_seeds_of_other_calls_and_none_of_other_flags(small: l
     assert seeds() == ["3", "5"]
     assert main([*small, "--seeds", "4", "--dropout", "0"]) == 0
     assert seeds() == ["4"]
+    with monkeypatch.context() as patch:
+        patch.setitem(REPRODUCTIONS, "small", replace(REPRODUCTIONS["small"], length_penalty=0.2))
+        assert main([*small, "--seeds", "5"]) == 0
+        assert seeds() == ["5"]
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(f"{recipe.read_text()}label_smoothing_factor: 0.2\n")
+    assert main([*small, "--seeds", "6"]) == 0
+    assert seeds() == ["6"]
 
 
 def test_a_run_of_other_settings_is_not_taken(
