@@ -63,7 +63,7 @@ class MarianEngine:
 
     def __init__(self, model: str, precision: str) -> None:
         vaswani, self.tokenizer = load_model(model)
-        self.max_source_length = vaswani.config.max_position_embeddings
+        self.max_source_length, self.search = vaswani.config.max_position_embeddings, vaswani.generation_config
         self.model = marian_twin(vaswani.to(DEVICE, getattr(torch, precision)))
 
     def generate(self, sources: list[list[int]], num_beams: int, target_tokens: int) -> list[list[int]]:
@@ -81,8 +81,12 @@ class MarianEngine:
                 max_length=self.max_source_length,
                 return_tensors="pt",
             ).to(DEVICE)
-            limit = batch["input_ids"].shape[1] + 50
-            sequences = self.model.generate(**batch, num_beams=4, length_penalty=0.6, max_new_tokens=limit)
+            sequences = self.model.generate(
+                **batch,
+                num_beams=self.search.num_beams,
+                length_penalty=self.search.length_penalty,
+                max_new_tokens=batch["input_ids"].shape[1] + 50,
+            )
             translations += self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         return translations
 
@@ -94,7 +98,7 @@ class CTranslate2Engine:
         import ctranslate2
 
         vaswani, self.tokenizer = load_model(model)
-        self.max_source_length = vaswani.config.max_position_embeddings
+        self.max_source_length, self.search = vaswani.config.max_position_embeddings, vaswani.generation_config
         with tempfile.TemporaryDirectory() as room:
             folder = Path(room) / "ctranslate2"
             ctranslate2_twin(vaswani, self.tokenizer, folder, quantization=precision)
@@ -123,8 +127,8 @@ class CTranslate2Engine:
             [self.tokenizer.convert_ids_to_tokens(source) for source in sources],
             max_batch_size=2048,
             batch_type="tokens",
-            beam_size=4,
-            length_penalty=0.6,
+            beam_size=self.search.num_beams,
+            length_penalty=self.search.length_penalty,
             max_decoding_length=max(map(len, sources)) + 50,
         )
         targets = [self.tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]

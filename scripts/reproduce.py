@@ -130,6 +130,7 @@ def _tatoeba(title: str) -> Reproduction:
         train=("train.tsv.gz",),
         valid=("valid.tsv.gz",),
         test=("test.tsv.gz",),
+        length_penalty=1.4,  # on the validation set 42.7, and 42.3 with the paper's 0.6 (English to German, seed 1)
     )
 
 

@@ -23,6 +23,7 @@ from trainers import TRAINERS, Work, load
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
+from vaswani_transformer.translation import load_model
 from workload import Workload
 
 SHAPE = "--preset tiny --vocab-size 300 --sentences 3 --source-tokens 4 --target-tokens 5 --num-beams 2"
@@ -123,7 +124,20 @@ def test_the_engines_agree(engine_model: str) -> None:
 def test_the_starred_engine_has_the_others_length_penalty() -> None:
     engine = load_engine("vaswani_transformer*", "tatoeba-en-de", "float32")
     settings = engine.pipeline.model.generation_config
-    assert (settings.length_penalty_type, settings.length_penalty, settings.num_beams) == ("transformers", 0.6, 4)
+    assert (settings.length_penalty_type, settings.length_penalty, settings.num_beams) == ("transformers", 1.4, 4)
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("engine", ["MarianMTModel", "CTranslate2"])
+def test_the_others_search_as_the_model_does(engine: str, tmp_path: Path) -> None:
+    model, tokenizer = load_model("tatoeba-en-de")
+    tokenizer.save_pretrained(tmp_path)
+    sentence = ["I have been looking for you all day long, and now it is too late."]
+    words = []
+    for model.generation_config.length_penalty in (-9.0, 9.0):
+        model.save_pretrained(tmp_path)
+        words.append(len(load_engine(engine, str(tmp_path), "float32").translate(sentence)[0].split()))
+    assert words[0] < words[1]
 
 
 @needs_ctranslate2
