@@ -449,6 +449,16 @@ def test_words_that_the_tokenizer_changes_are_left_out(german: TranslationPipeli
     assert [german.tokenizer.decode([ids[i] for i in word.tokens]).strip() for word in words] == expected
 
 
+def test_a_word_has_all_the_bytes_of_its_characters(german: TranslationPipeline) -> None:
+    text = "Naïve 東京 €5"
+    ids = german.tokenizer(text)["input_ids"]
+    words = find_words(german.tokenizer, ids, text)
+    assert [word.text for word in words] == ["Naïve", "東", "京", "€", "5"]
+    assert [german.tokenizer.decode([ids[i] for i in word.tokens]).strip() for word in words] == [
+        w.text for w in words
+    ]
+
+
 def test_alignments_of_several_translations_and_of_sentences(german: TranslationPipeline) -> None:
     texts = ["Tom has three children.", "I am here!"]
     alone = [german(text, return_alignments=True)[0] for text in texts]

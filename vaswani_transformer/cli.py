@@ -1,4 +1,4 @@
-"""The command `vaswani-transformer`: train, translate, evaluate, average, push."""
+"""The command `vaswani-transformer`: train, translate, evaluate, average, push, attention."""
 
 from __future__ import annotations
 
@@ -155,15 +155,9 @@ def _create_decoding_parser(name: str, description: str) -> ArgumentParser:
 
     parser = ArgumentParser(prog=f"vaswani-transformer {name}", description=description)
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument("--num-beams", type=_positive, default=4, help="Width of the beam; 1 is greedy.")
+    _add_search_options(parser)
     parser.add_argument(
         "--batch-tokens", type=_positive, default=2048, help="Most source positions in a batch, with padding."
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=_exponent,
-        metavar="ALPHA",
-        help="Exponent of the length penalty; the model's own if not given.",
     )
     parser.add_argument(
         "--dtype",
@@ -174,11 +168,25 @@ def _create_decoding_parser(name: str, description: str) -> ArgumentParser:
     return parser
 
 
-def _decoding_settings(options: argparse.Namespace) -> dict[str, int | float]:
-    settings = {"batch_tokens": options.batch_tokens, "num_beams": options.num_beams}
+def _add_search_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--num-beams", type=_positive, default=4, help="Width of the beam; 1 is greedy.")
+    parser.add_argument(
+        "--length-penalty",
+        type=_exponent,
+        metavar="ALPHA",
+        help="Exponent of the length penalty; the model's own if not given.",
+    )
+
+
+def _search_settings(options: argparse.Namespace) -> dict[str, int | float]:
+    settings = {"num_beams": options.num_beams}
     if options.length_penalty is not None:
         settings["length_penalty"] = options.length_penalty
     return settings
+
+
+def _decoding_settings(options: argparse.Namespace) -> dict[str, int | float]:
+    return {"batch_tokens": options.batch_tokens, **_search_settings(options)}
 
 
 def _create_translation_parser() -> ArgumentParser:
@@ -437,10 +445,64 @@ def push(arguments: list[str]) -> int:
     return 0
 
 
+def _create_attention_parser() -> ArgumentParser:
+    from .attention_picture import KINDS
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="vaswani-transformer attention",
+        description="Translate a sentence and draw what its words attend to. Needs matplotlib.",
+    )
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("sentence", metavar="SENTENCE", help="What to translate, in quotes.")
+    parser.add_argument("--output", required=True, metavar="FILE", help="The picture: a .png, .svg or .html.")
+    parser.add_argument(
+        "--kind",
+        choices=KINDS,
+        default=KINDS[0],
+        help="The alignment of the words of translation and source; or, by layer and head, the attention of the "
+        "encoder, of the decoder to what it has written, or across to the source.",
+    )
+    parser.add_argument("--layers", nargs="+", type=_positive, default=[], help="Layers to show, from 1; or all.")
+    parser.add_argument("--heads", nargs="+", type=_positive, default=[], help="Heads to show, from 1; or all.")
+    parser.add_argument("--average", action="store_true", help="Show the mean of the heads, not each.")
+    parser.add_argument("--words", action="store_true", help="Words in place of their pieces, as in an alignment.")
+    _add_search_options(parser)
+    return parser
+
+
+def attention(arguments: list[str]) -> int:
+    """Draw what the words of a sentence and of its translation attend to."""
+    options = _create_attention_parser().parse_strictly(arguments)
+
+    from importlib.util import find_spec
+
+    from .attention import read_attention
+    from .attention_picture import AttentionPicture, check_format
+    from .checkpoints import check_output
+    from .translation import load_pipeline
+
+    output = Path(options.output)
+    check_output(output)
+    check_format(output)
+    if find_spec("matplotlib") is None:
+        raise InputError("pictures need the package matplotlib: pip install matplotlib")
+    pipeline = load_pipeline(options.model)
+    words = options.words or options.kind == "alignment"
+    weights = read_attention(pipeline, options.sentence, words=words, **_search_settings(options))
+    AttentionPicture(weights, options.kind, layers=options.layers, heads=options.heads, average=options.average).save(
+        output
+    )
+    print(weights.translation)
+    _say(f"The picture is in {output}")
+    return 0
+
+
 COMMANDS = {
     "train": Command("train a model on parallel text", _create_training_parser, train),
     "translate": Command("translate lines of text", _create_translation_parser, translate),
     "evaluate": Command("score translations of a test set: BLEU and chrF++", _create_evaluation_parser, evaluate),
     "average": Command("average the last checkpoints of a run", _create_averaging_parser, average),
     "push": Command("publish a model on the Hub", _create_push_parser, push),
+    "attention": Command("draw what a translation attends to", _create_attention_parser, attention),
 }

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.modeling_outputs import Seq2SeqModelOutput
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
 logger = logging.get_logger(__name__)
@@ -382,27 +383,11 @@ class TranslationPipeline(Pipeline):
     def _cross_attention(self, model_inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
         """What each position of `sequences` attends to in its source (batch, target length, source length)."""
         each = len(sequences) // len(model_inputs["input_ids"])
-        with CHANGING:
-            # Only this implementation gives its weights. Some stacks have a configuration of their own, as T5's.
-            models = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
-            before = {part: part.config._attn_implementation for part in models}
-            changed = [part for part in models if before[part] != "eager"]
-            for part in changed:
-                part.set_attn_implementation("eager")
-            try:
-                layers = self.model(
-                    **{name: tensor.repeat_interleave(each, dim=0) for name, tensor in model_inputs.items()},
-                    decoder_input_ids=sequences,
-                    output_attentions=True,
-                    use_cache=False,
-                ).cross_attentions
-            finally:
-                for part in changed:
-                    part.set_attn_implementation(before[part])
+        repeated = {name: tensor.repeat_interleave(each, dim=0) for name, tensor in model_inputs.items()}
+        layers = compute_attentions(self.model, **repeated, decoder_input_ids=sequences).cross_attentions
         if not layers:
             raise ValueError(f"{type(self.model).__name__} gives no cross-attention; leave return_alignments out")
-        # Five sixths of the way up: layer 5 of 6, as Garg et al. found, and the last of our models of 3.
-        return layers[math.ceil(len(layers) * 5 / 6) - 1].mean(dim=1)
+        return layers[aligning_layer(len(layers))].mean(dim=1)
 
     def postprocess(
         self,
@@ -425,6 +410,30 @@ class TranslationPipeline(Pipeline):
                 record["alignments"] = align_words(outputs["attention"][row], source, target)
             records.append(record)
         return records
+
+
+def compute_attentions(model: PreTrainedModel, **inputs: torch.Tensor) -> Seq2SeqModelOutput:
+    """What `model` gives for `inputs`, with the attention weights of all its layers, whatever computes them else."""
+    with CHANGING:
+        # Only this implementation gives its weights. Some stacks have a configuration of their own, as T5's.
+        models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+        before = {part: part.config._attn_implementation for part in models}
+        changed = [part for part in models if before[part] != "eager"]
+        for part in changed:
+            part.set_attn_implementation("eager")
+        try:
+            return model(**inputs, output_attentions=True, use_cache=False)
+        finally:
+            for part in changed:
+                part.set_attn_implementation(before[part])
+
+
+def aligning_layer(layers: int) -> int:
+    """The index of the decoder's layer whose cross-attention aligns words best.
+
+    Five sixths of the way up: layer 5 of 6, as Garg et al. (2019) found, and the last of our models of 3.
+    """
+    return math.ceil(layers * 5 / 6) - 1
 
 
 def stream(
@@ -525,14 +534,18 @@ def find_words(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) ->
     decoded = decode(len(ids))
     # Half a character decodes to one that is not in the text; the common prefix ends before it.
     ends = [common_prefix(decode(count), decoded) for count in range(len(ids) + 1)]
+    # The first bytes of a character show nothing yet: they belong to what shows next.
+    special = set(tokenizer.all_special_ids)
+    until = ends[1:]
+    for index in reversed(range(len(ids) - 1)):
+        if until[index] == ends[index] and ids[index] not in special:
+            until[index] = until[index + 1]
     found, own = list(WORD.finditer(decoded)), list(WORD.finditer(text))
     matcher = SequenceMatcher(None, [match[0] for match in found], [match[0] for match in own], autojunk=False)
     words = []
     for first, place, size in matcher.get_matching_blocks():
         for match, there in zip(found[first : first + size], own[place : place + size], strict=True):
-            tokens = [
-                index for index in range(len(ids)) if ends[index] < match.end() and ends[index + 1] > match.start()
-            ]
+            tokens = [index for index in range(len(ids)) if ends[index] < match.end() and until[index] > match.start()]
             if tokens:
                 words.append(Word(match[0], there.start(), there.end(), tokens))
     return words
