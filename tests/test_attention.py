@@ -277,6 +277,6 @@ def test_mistakes_end_in_one_line(
 def test_without_matplotlib_a_line_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("vaswani_transformer.pictures.find_spec", lambda name: None)
     assert main(["attention", MODEL, "I see.", "--output", "a.png"]) == 2
     assert "pip install matplotlib" in capsys.readouterr().err

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import html
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +13,13 @@ import torch
 from .attention import SIDES, Attention
 from .checkpoints import write_atomically
 from .errors import InputError
+from .pictures import FORMATS, check_picture, save_figure, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".html")
+# Beside pictures, pages that have the numbers too.
+FORMATS_AND_PAGES = (*FORMATS, ".html")
 # What can be shown: the alignment of words, and the attention weights themselves.
 KINDS = ("alignment", *SIDES)
 # What stands beside the positions.
@@ -131,31 +131,18 @@ class AttentionPicture:
         """Save the picture as the ending of `path` says: `.png`, `.svg`, or `.html`, a page with the numbers too.
 
         Raises:
-            InputError: If it ends otherwise.
-            ImportError: If matplotlib is not installed.
+            InputError: If it ends otherwise, no file can be there, or matplotlib is not installed.
         """
         path = Path(path)
-        check_format(path)
-        if path.suffix == ".png":
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Glyph")  # of scripts that matplotlib's font has not
-                write_atomically(path, lambda aside: self.draw().savefig(aside, format="png", dpi=120))
-            return
-        text = self._page() if path.suffix == ".html" else self._vectors()
-        write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-
-    def _vectors(self) -> str:
-        from matplotlib import rc_context
-
-        picture = StringIO()
-        # Letters stay letters, which the reader's fonts show and which can be searched.
-        with rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph")
-            self.draw().savefig(picture, format="svg", metadata={"Date": None})
-        return picture.getvalue()
+        check_picture(path, FORMATS_AND_PAGES)
+        if path.suffix == ".html":
+            text = self._page()
+            write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+        else:
+            save_figure(self.draw(), path)
 
     def _page(self) -> str:
-        picture = self._vectors()
+        picture = to_svg(self.draw())
         return PAGE.format(
             title="What the translation attends to" if self.sides[0] == "written" else "What the source attends to",
             sentence=html.escape(self.attention.sentence),
@@ -172,12 +159,6 @@ class AttentionPicture:
         for row, weights in zip(self.rows, panel.weights.tolist(), strict=True):
             lines.append(line(row, [f"{weight:.3f}" for weight in weights], "td"))
         return f"<div><h2>{panel.title}</h2><table>{''.join(lines)}</table></div>"
-
-
-def check_format(path: Path) -> None:
-    """Raise [`InputError`] if a picture cannot be saved under this name."""
-    if path.suffix not in FORMATS:
-        raise InputError(f"{path}: expected a picture's name, which ends in {', '.join(FORMATS)}")
 
 
 def choose_panels(

@@ -1,4 +1,4 @@
-"""The command `vaswani-transformer`: train, translate, evaluate, average, push, attention."""
+"""The command `vaswani-transformer`: train, translate, evaluate, average, push, and draw."""
 
 from __future__ import annotations
 
@@ -475,18 +475,13 @@ def attention(arguments: list[str]) -> int:
     """Draw what the words of a sentence and of its translation attend to."""
     options = _create_attention_parser().parse_strictly(arguments)
 
-    from importlib.util import find_spec
-
     from .attention import read_attention
-    from .attention_picture import AttentionPicture, check_format
-    from .checkpoints import check_output
+    from .attention_picture import FORMATS_AND_PAGES, AttentionPicture
+    from .pictures import check_picture
     from .translation import load_pipeline
 
     output = Path(options.output)
-    check_output(output)
-    check_format(output)
-    if find_spec("matplotlib") is None:
-        raise InputError("pictures need the package matplotlib: pip install matplotlib")
+    check_picture(output, FORMATS_AND_PAGES)
     pipeline = load_pipeline(options.model)
     words = options.words or options.kind == "alignment"
     weights = read_attention(pipeline, options.sentence, words=words, **_search_settings(options))
@@ -498,6 +493,63 @@ def attention(arguments: list[str]) -> int:
     return 0
 
 
+def _create_positions_parser() -> ArgumentParser:
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="vaswani-transformer positions",
+        description="Draw the encodings of a model's positions (section 3.5 of the paper). Needs matplotlib.",
+    )
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("--output", required=True, metavar="FILE", help="The picture: a .png or .svg.")
+    parser.add_argument(
+        "--length", type=_positive, help="Positions to show; those of its longest sentence if not given."
+    )
+    return parser
+
+
+def positions(arguments: list[str]) -> int:
+    """Draw the encodings of a model's positions."""
+    options = _create_positions_parser().parse_strictly(arguments)
+
+    from .paper_pictures import draw_positions, read_positions
+    from .pictures import check_picture, save_figure
+    from .translation import load_model
+
+    output = Path(options.output)
+    check_picture(output)
+    model, _ = load_model(options.model)
+    save_figure(draw_positions(read_positions(model, options.length)), output)
+    _say(f"The picture is in {output}")
+    return 0
+
+
+def _create_schedule_parser() -> ArgumentParser:
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="vaswani-transformer schedule",
+        description="Draw the learning rate over the updates of recipes (equation 3 of the paper). Needs matplotlib.",
+    )
+    parser.add_argument("recipes", nargs="+", metavar="RECIPE", help="A YAML recipe, or a run's training_args.yaml.")
+    parser.add_argument("--output", required=True, metavar="FILE", help="The picture: a .png or .svg.")
+    return parser
+
+
+def schedule(arguments: list[str]) -> int:
+    """Draw the learning rate over the updates of recipes."""
+    options = _create_schedule_parser().parse_strictly(arguments)
+
+    from .paper_pictures import draw_schedules, read_schedule
+    from .pictures import check_picture, save_figure
+
+    output = Path(options.output)
+    check_picture(output)
+    save_figure(draw_schedules({recipe: read_schedule(recipe) for recipe in options.recipes}), output)
+    _say(f"The picture is in {output}")
+    return 0
+
+
 COMMANDS = {
     "train": Command("train a model on parallel text", _create_training_parser, train),
     "translate": Command("translate lines of text", _create_translation_parser, translate),
@@ -505,4 +557,6 @@ COMMANDS = {
     "average": Command("average the last checkpoints of a run", _create_averaging_parser, average),
     "push": Command("publish a model on the Hub", _create_push_parser, push),
     "attention": Command("draw what a translation attends to", _create_attention_parser, attention),
+    "positions": Command("draw the encodings of a model's positions", _create_positions_parser, positions),
+    "schedule": Command("draw the learning rate of recipes", _create_schedule_parser, schedule),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .checkpoints import write_atomically
+from .pictures import save_figure
 
 # What is drawn together, and by which names the records have it.
 PANELS = {
@@ -44,7 +44,7 @@ def draw_training_curve(records: list[dict[str, Any]], path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend()
     FigureCanvasAgg(figure)
-    write_atomically(path, lambda aside: figure.savefig(aside, format="png", dpi=120))
+    save_figure(figure, path)
 
 
 def _points(records: list[dict[str, Any]], key: str) -> list[tuple[int, float]]:
