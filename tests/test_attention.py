@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 import torch
+from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import TranslationPipeline, VaswaniForConditionalGeneration
 from vaswani_transformer.attention import SIDES, Attention, read_attention
@@ -122,6 +123,17 @@ def test_there_must_be_a_sentence(pipeline: TranslationPipeline, sentence: str) 
         read_attention(pipeline, sentence)
     with pytest.raises(InputError, match="501 tokens is longer than the 100"):
         read_attention(pipeline, "word " * 500)
+
+
+def test_another_model_is_refused(pipeline: TranslationPipeline) -> None:
+    config = MarianConfig(
+        vocab_size=300, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0, eos_token_id=2,
+        decoder_start_token_id=0, forced_eos_token_id=2,
+    )  # fmt: skip
+    marian = TranslationPipeline(MarianMTModel(config), tokenizer=pipeline.tokenizer)
+    with pytest.raises(InputError, match="found one of the type marian"):
+        read_attention(marian, SENTENCE)
 
 
 def test_a_picture_shows_the_weights_and_the_words(of_words: Attention) -> None:

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
 from .pipeline_vaswani import TranslationPipeline, Word, aligning_layer, compute_attentions, find_words
 
@@ -58,8 +59,10 @@ def read_attention(
         **generate_kwargs: Arguments of `generate()`, such as `num_beams`.
 
     Raises:
-        InputError: If `text` is empty, or longer than what the model was trained on.
+        InputError: If the model is another, or `text` is empty or longer than what it was trained on.
     """
+    if (found := pipeline.model.config.model_type) != VaswaniConfig.model_type:
+        raise InputError(f"expected a model of this package, whose tokens are known, found one of the type {found}")
     if not text.strip():
         raise InputError("expected a sentence, got an empty one; give some words")
     tokenizer = pipeline.tokenizer
