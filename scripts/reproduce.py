@@ -123,14 +123,14 @@ def _multi30k(target: str, title: str, published: str | None = None, dataset_nam
     )
 
 
-def _tatoeba(title: str) -> Reproduction:
+def _tatoeba(title: str, length_penalty: float) -> Reproduction:
     return Reproduction(
         title=title,
         source="Tatoeba's English-German pairs by manythings.org/anki (CC BY 2.0 FR), cut into train, valid and test",
         train=("train.tsv.gz",),
         valid=("valid.tsv.gz",),
         test=("test.tsv.gz",),
-        length_penalty=1.4,  # on the validation set 42.7, and 42.3 with the paper's 0.6 (English to German, seed 1)
+        length_penalty=length_penalty,
     )
 
 
@@ -159,8 +159,9 @@ REPRODUCTIONS = {
     "multi30k-en-de-raw": _multi30k(
         "de", "English to German, Multi30k, test2016, as written", dataset_name="bentrevett/multi30k"
     ),
-    "tatoeba-en-de": _tatoeba("English to German, Tatoeba"),
-    "tatoeba-de-en": _tatoeba("German to English, Tatoeba"),
+    # The best on the validation set, where the paper's 0.6 gives 42.3 and not 42.7, and 51.9 and not 52.0 (seed 1).
+    "tatoeba-en-de": _tatoeba("English to German, Tatoeba", length_penalty=1.4),
+    "tatoeba-de-en": _tatoeba("German to English, Tatoeba", length_penalty=1.0),
     "wmt14-en-de-base": _wmt14("English to German, WMT14, newstest2014", "de-en", 5, "27.3 (the paper, table 2)"),
     "wmt14-en-de-big": _wmt14("English to German, WMT14, newstest2014", "de-en", 20, "28.4 (the paper, table 2)"),
     "wmt14-en-fr-big": _wmt14("English to French, WMT14, newstest2014", "fr-en", 20, "41.8 (the paper, table 2)"),

@@ -304,7 +304,7 @@ def test_evaluate_records_and_rewrites_the_card(
     records = run.read_records(run.evaluations)
     assert [record["flags"] for record in records] == [
         "--num-beams 1 --test-file validation.tsv --tokenize none",
-        "--batch-tokens 99 --length-penalty 1.0 --test-file validation.tsv",
+        "--length-penalty 1.0 --batch-tokens 99 --test-file validation.tsv",
     ]
     assert {record["weights"] for record in records} == {weights_digest(run.path)}
     card = ModelCard.load(run.path / "README.md")
