@@ -420,12 +420,12 @@ def run(options: Namespace, flags: list[str]) -> None:
         RESULTS.mkdir(exist_ok=True)
     output = options.output or RESULTS / f"{options.name}.md"
     check_output(output)
+    shared = conditions(options.name, reproduction, options.data, flags)
     text = ""
     for seed in dict.fromkeys(options.seeds):
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
         evaluate(options.name, reproduction, options.data, folder, flags)
-        shared = conditions(options.name, reproduction, options.data, flags)
         results = read_results(options.runs, options.name, shared)
         text = table(options.name, reproduction, results, options.data is not None, flags)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))

@@ -73,8 +73,8 @@ def test_the_weights_are_those_of_the_eager_back_end(pipeline: TranslationPipeli
         model = load("eager")
         sequence = model.generate(**batch)
         outputs = model(**batch, decoder_input_ids=sequence[:, :-1], output_attentions=True)
-    for kind, name in (("encoder", "encoder"), ("decoder", "decoder"), ("cross", "cross")):
-        expected = torch.cat(getattr(outputs, f"{name}_attentions")).float()
+    for kind in SIDES:
+        expected = torch.cat(getattr(outputs, f"{kind}_attentions")).float()
         torch.testing.assert_close(getattr(attention, kind), expected)
 
 

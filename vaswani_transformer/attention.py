@@ -17,6 +17,9 @@ from .pipeline_vaswani import TranslationPipeline, Word, aligning_layer, compute
 # Of each kind of attention, whose positions attend and to whose.
 SIDES = {"encoder": ("source", "source"), "decoder": ("written", "read"), "cross": ("written", "source")}
 
+# The bytes for which the characters of a byte-level token stand.
+BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -126,8 +129,7 @@ def _label(tokenizer: PreTrainedTokenizerBase, ids: list[int], word: bool) -> st
     """How a position is named: a word, or a piece that shows with ▁ that a word begins."""
     if ids[0] in tokenizer.all_special_ids:
         return tokenizer.convert_ids_to_tokens(ids[0])
-    numbers = {character: byte for byte, character in bytes_to_unicode().items()}
-    piece = bytes(numbers[character] for token in tokenizer.convert_ids_to_tokens(ids) for character in token)
+    piece = bytes(BYTES[character] for token in tokenizer.convert_ids_to_tokens(ids) for character in token)
     try:
         text = piece.decode("utf-8")
     except UnicodeDecodeError:  # a part of a character

@@ -13,7 +13,7 @@ import torch
 from .attention import SIDES, Attention
 from .checkpoints import write_atomically
 from .errors import InputError
-from .pictures import FORMATS, check_picture, save_figure, to_svg
+from .pictures import FORMATS, check_picture, create_figure, save_figure, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,15 +102,11 @@ class AttentionPicture:
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         margins = [0.08 * max(map(len, labels)) for labels in (self.rows, self.columns)]
         width = len(self.panels[0]) * (len(self.columns) * CELL + 0.25) + margins[0] + 1.6
         height = len(self.panels) * (len(self.rows) * CELL + 0.35) + margins[1] + 0.8
         scale = min(1.0, LARGEST / max(width, height))
-        figure = Figure(figsize=(max(3.2, width * scale), max(2.4, height * scale)), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = create_figure(max(3.2, width * scale), max(2.4, height * scale))
         grid = figure.subplots(len(self.panels), len(self.panels[0]), squeeze=False, sharex=True, sharey=True)
         for across, panels in zip(grid, self.panels, strict=True):
             for axes, panel in zip(across, panels, strict=True):

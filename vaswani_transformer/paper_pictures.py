@@ -10,6 +10,7 @@ import torch
 from .errors import InputError
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .optimization import learning_rate_at
+from .pictures import create_figure
 from .training_arguments import TranslationTrainingArguments, parse_training_arguments, read_recipe
 
 if TYPE_CHECKING:
@@ -46,11 +47,7 @@ def draw_positions(encodings: torch.Tensor) -> Figure:
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = create_figure(7, 3.6)
     axes = figure.add_subplot()
     most = float(encodings.abs().max())
     image = axes.imshow(encodings.numpy(), cmap="RdBu", vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
@@ -95,11 +92,7 @@ def draw_schedules(schedules: dict[str, list[tuple[int, float]]]) -> Figure:
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = create_figure(7, 3.6)
     axes = figure.add_subplot()
     for name, schedule in schedules.items():
         axes.plot(*zip(*schedule, strict=True), label=name)

@@ -31,6 +31,20 @@ def check_picture(path: str | Path, formats: Sequence[str] = FORMATS) -> None:
         raise InputError("pictures need the package matplotlib: pip install matplotlib")
 
 
+def create_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches that no window shows.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Save a figure as the ending of `path`, one of [`FORMATS`], says."""
     if path.suffix == ".svg":

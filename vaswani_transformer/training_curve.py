@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .pictures import save_figure
+from .pictures import create_figure, save_figure
 
 # What is drawn together, and by which names the records have it.
 PANELS = {
@@ -24,13 +24,10 @@ def draw_training_curve(records: list[dict[str, Any]], path: Path) -> None:
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = {title: lines for title, lines in PANELS.items() if any(_points(records, key) for key in lines.values())}
     if not panels:
         return
-    figure = Figure(figsize=(5.5 * len(panels), 3.6), layout="constrained")
+    figure = create_figure(5.5 * len(panels), 3.6)
     for place, (title, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(1, len(panels), place)
         for name, key in lines.items():
@@ -43,7 +40,6 @@ def draw_training_curve(records: list[dict[str, Any]], path: Path) -> None:
         axes.set_ylabel(title)
         axes.grid(alpha=0.3)
         axes.legend()
-    FigureCanvasAgg(figure)
     save_figure(figure, path)
 
 
