@@ -5,7 +5,6 @@ The paper's table 3 varies its base model; here it is the small model of `multi3
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import statistics
@@ -18,23 +17,20 @@ from typing import Any
 
 from reproduce import (
     REPRODUCTIONS,
+    RESULTS,
     ROOT,
     Reproduction,
     add_options,
     check_flags,
-    circumstances,
     conditions,
     evaluate,
-    read_results,
     run_script,
-    spread,
-    threads,
     train,
 )
-from vaswani_transformer.checkpoints import check_output, write_atomically
+from results import Results, circumstances, spread, threads
+from vaswani_transformer.checkpoints import write_atomically
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.training_arguments import ArgumentParser
-from vaswani_transformer.translation import load_model
 
 BASE = "multi30k-en-de"
 OUTPUT = ROOT / "model_cards" / "README.md"
@@ -89,17 +85,19 @@ VARIANTS = (
 )
 
 
-def score(variant: Variant, reproduction: Reproduction, options: Namespace, seed: int, flags: list[str]) -> None:
-    """Train what the variant needs, unless that is done, and score it."""
+def score(
+    variant: Variant, reproduction: Reproduction, options: Namespace, seed: int, flags: list[str], kept: Results
+) -> None:
+    """Train what the variant needs, unless that is done, and keep its score."""
     folder = options.runs / f"{variant.run}-{seed}"
     training = [*flags, *variant.flags]
     train(BASE, reproduction, options.data, folder, seed, training)
-    evaluate(BASE, variant.of(reproduction), options.data, folder, training, variant.name)
-    record = folder / "parameters.json"
-    record.write_text(json.dumps(load_model(str(folder))[0].num_parameters()), encoding="utf-8")
+    decoded = variant.of(reproduction)
+    result = evaluate(BASE, decoded, options.data, folder, variant.name)
+    kept.add(variant.name, conditions(BASE, decoded, options.data, training), seed, result)
 
 
-def table(runs: Path, reproduction: Reproduction, data: Path, flags: list[str]) -> str:
+def table(kept: Results, reproduction: Reproduction, data: Path, flags: list[str]) -> str:
     """All rows that are scored, in this call or another, as Markdown."""
     metric = f"BLEU, {reproduction.tokenize[0]}"
     lines = [
@@ -116,16 +114,15 @@ def table(runs: Path, reproduction: Reproduction, data: Path, flags: list[str]) 
     everything = []
     for variant in VARIANTS:
         shared = conditions(BASE, variant.of(reproduction), data, [*flags, *variant.flags])
-        results = read_results(runs, variant.run, shared, variant.name)
+        results = kept.of(variant.name, shared)
         if not results:
             continue
         seeds, found = tuple(results), list(results.values())
         scores = [spread([one["scores"][name] for one in found]) for name in (metric, "chrF++")]
         hours = statistics.mean(one["hours"] for one in found)
-        parameters = json.loads((runs / f"{variant.run}-{seeds[0]}" / "parameters.json").read_text(encoding="utf-8"))
         lines.append(
-            f"| {variant.choice} | {variant.value} | {scores[0]} | {scores[1]} | {parameters:,} | {len(found)} | "
-            f"{hours:.2f} |"
+            f"| {variant.choice} | {variant.value} | {scores[0]} | {scores[1]} | {found[0]['parameters']:,} | "
+            f"{len(found)} | {hours:.2f} |"
         )
         everything += found
         if variant.choice not in choices.setdefault(seeds, []):
@@ -166,13 +163,13 @@ def run(options: Namespace, flags: list[str]) -> None:
     reproduction.check(options.data)
     reproduction = replace(reproduction, test=reproduction.valid)
     output = options.output or OUTPUT
-    check_output(output)
+    kept = Results.beside(options.output or RESULTS / "ablations.md")
     text = ""
     for seed in dict.fromkeys(options.seeds):
         for variant in VARIANTS:
             if not options.only or variant.choice in options.only:
-                score(variant, reproduction, options, seed, flags)
-                text = table(options.runs, reproduction, options.data, flags)
+                score(variant, reproduction, options, seed, flags, kept)
+                text = table(kept, reproduction, options.data, flags)
                 write_section(output, text)
     print(text, end="")
 
@@ -181,14 +178,17 @@ def create_parser() -> ArgumentParser:
     """The parser of this script."""
     parser = ArgumentParser(
         prog="ablate.py",
-        description="Train the small Multi30k model with one choice changed at a time, and write the table. What was "
-        "interrupted goes on. Flags that it does not know go to every `train`.",
+        description="Train the small Multi30k model with one choice changed at a time, and write the table, and its "
+        "results as JSON beside it. What was interrupted goes on. Flags that it does not know go to every `train`.",
     )
     add_options(parser)
     choices = sorted({variant.choice for variant in VARIANTS})
     parser.add_argument("--only", nargs="+", choices=choices, default=[], help="Choices to vary; all by default.")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="Where the table goes; model_cards/README.md by default."
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="Where the table goes; model_cards/README.md by default, the results in results/ablations.json there.",
     )
     return parser
 

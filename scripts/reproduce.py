@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
-import statistics
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vaswani_transformer.checkpoints import RunFolder, check_output, write_atomically
+from results import Result, Results, circumstances, machine, spread, threads, versions
+from vaswani_transformer.checkpoints import RunFolder, write_atomically
 from vaswani_transformer.cli import main as vaswani_transformer
 from vaswani_transformer.errors import InputError, one_line
 from vaswani_transformer.evaluation import check_tokenizer
@@ -29,11 +26,11 @@ from vaswani_transformer.training_arguments import (
     create_training_parser,
     parse_training_arguments,
 )
+from vaswani_transformer.translation import load_model
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "scripts" / "recipes"
 RESULTS = ROOT / "model_cards" / "results"
-PACKAGES = ("torch", "transformers", "tokenizers", "sacrebleu")
 # Flags of `train` that this decides itself.
 OWN = (
     *("config", "output_dir", "seed", "resume", "train_file", "validation_file", "dataset_name"),
@@ -215,10 +212,8 @@ def _check_same(run: RunFolder, settings: TranslationTrainingArguments) -> None:
         raise InputError(f"{run.path} was begun with {differing}; remove it, or choose another --runs")
 
 
-def evaluate(
-    name: str, reproduction: Reproduction, data: Path | None, folder: Path, flags: list[str], record: str = "result"
-) -> None:
-    """Score a run on the test set, BLEU under each of the tokenisations and chrF++, into `record`.json in it."""
+def evaluate(name: str, reproduction: Reproduction, data: Path | None, folder: Path, record: str = "result") -> Result:
+    """Score a run on the test set: BLEU under each of the tokenisations and chrF++."""
     model = folder
     if last := reproduction.average_last:
         model = folder.with_name(f"{folder.name}-last-{last}")
@@ -227,11 +222,7 @@ def evaluate(
             raise InputError(f"{folder}: its last {last} checkpoints are not averaged, for the reason above")
     run = RunFolder(folder)
     records = run.read_records(run.metrics)
-    result: dict[str, Any] = {
-        "conditions": conditions(name, reproduction, data, flags),
-        "scores": {},
-        "signatures": {},
-    }
+    result: Result = {"scores": {}, "signatures": {}}
     for tokenize in reproduction.tokenize:
         scores = folder / f"{record}-{tokenize}.json"
         asked = [*reproduction.test_flags(data), *evaluation_flags(name, reproduction, tokenize)]
@@ -242,8 +233,9 @@ def evaluate(
         result["signatures"][f"BLEU, {tokenize}"] = found["bleu_signature"]
     result["scores"]["chrF++"], result["signatures"]["chrF++"] = found["chrf++"], found["chrf++_signature"]
     result |= {"updates": records[-1]["step"], "hours": records[-1]["seconds"] / 3600}
+    result["parameters"] = load_model(str(model))[0].num_parameters()
     result["trained_on"] = json.loads((folder / "trained-on.json").read_text(encoding="utf-8"))
-    (folder / f"{record}.json").write_text(json.dumps(result), encoding="utf-8")
+    return result
 
 
 def conditions(name: str, reproduction: Reproduction, data: Path | None, flags: list[str]) -> dict[str, Any]:
@@ -257,30 +249,14 @@ def conditions(name: str, reproduction: Reproduction, data: Path | None, flags: 
     return json.loads(json.dumps(shared))  # as it is when read again
 
 
-def read_results(
-    runs: Path, name: str, conditions: dict[str, Any], record: str = "result"
-) -> dict[int, dict[str, Any]]:
-    """What [`evaluate`] found for every seed under these conditions, in this call or another."""
-    results = {}
-    for folder in runs.glob(f"{name}-*"):
-        seed, file = folder.name.removeprefix(f"{name}-"), folder / f"{record}.json"
-        if seed.isdecimal() and file.is_file():
-            result = json.loads(file.read_text(encoding="utf-8"))
-            if result["conditions"] == conditions:
-                results[int(seed)] = result
-    return dict(sorted(results.items()))
-
-
-def table(
-    name: str, reproduction: Reproduction, results: dict[int, dict[str, Any]], data: bool, flags: list[str]
-) -> str:
+def table(name: str, reproduction: Reproduction, results: dict[int, Result], data: bool, flags: list[str]) -> str:
     """The table of all seeds as Markdown, with the commands and versions that gave it."""
     first = next(iter(results.values()))
     metrics = list(first["scores"])
     shown = Path("DATA") if data else None
     lines = [
         f"# {name}",
-        f"{reproduction.title}. {reproduction.source}.",
+        f"{reproduction.title}. {reproduction.source}. {first['parameters']:,} parameters.",
         "",
         f"| seed | {' | '.join(metrics)} | updates | hours |",
         f"| --- |{' --- |' * (len(metrics) + 2)}",
@@ -329,38 +305,6 @@ def table(
     return "\n".join(lines) + "\n"
 
 
-def circumstances(results: list[dict[str, Any]]) -> str:
-    """The machines, precisions and versions of some results, in a sentence."""
-    trained_on = (result["trained_on"] for result in results)
-    return " ".join(
-        f"Trained on {text}."
-        for text in dict.fromkeys(f"{one['machine']}, {one['precision']}; {one['versions']}" for one in trained_on)
-    )
-
-
-def threads(results: list[dict[str, Any]]) -> str:
-    """What stands before a command so that it gives the same digits: on a CPU they depend on the threads."""
-    counts = {result["trained_on"].get("threads") for result in results} - {None}
-    return f"OMP_NUM_THREADS={counts.pop()} " if len(counts) == 1 else ""
-
-
-def versions() -> str:
-    """The versions of what the figures depend on."""
-    return ", ".join(f"{package} {version(package)}" for package in PACKAGES)
-
-
-def machine() -> str:
-    """The device and its threads, in words."""
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name()}"
-    processor = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        names = [line for line in information.read_text().splitlines() if line.startswith("model name")]
-        processor = names[0].split(":")[1].strip() if names else processor
-    return f"{torch.get_num_threads()} thread(s) of {os.cpu_count()} cores, {processor}"
-
-
 def training_flags(
     name: str, reproduction: Reproduction, data: Path | None, folder: str, seed: str, flags: list[str], recipes: Path
 ) -> list[str]:
@@ -383,22 +327,22 @@ def evaluation_flags(name: str, reproduction: Reproduction, tokenize: str) -> li
     ]
 
 
-def spread(values: list[float]) -> str:
-    """Mean and, where there are several, standard deviation."""
-    mean = f"{statistics.mean(values):.2f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
-
-
 def create_parser() -> ArgumentParser:
     """The parser of this script."""
     parser = ArgumentParser(
         prog="reproduce.py",
         description="Train a recipe with several seeds, score each on its test set, and write the table of all that "
-        "are trained. What was interrupted goes on. Flags that it does not know go to `train`.",
+        "are scored, and their results as JSON beside it. What was interrupted goes on. Flags that it does not know "
+        "go to `train`.",
     )
     parser.add_argument("name", choices=REPRODUCTIONS, help="What to reproduce.")
     add_options(parser)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="Table; model_cards/results/NAME.md by default.")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="Table; model_cards/results/NAME.md by default. The results go beside it, into a file ending in .json.",
+    )
     return parser
 
 
@@ -419,15 +363,14 @@ def run(options: Namespace, flags: list[str]) -> None:
     if options.output is None:
         RESULTS.mkdir(exist_ok=True)
     output = options.output or RESULTS / f"{options.name}.md"
-    check_output(output)
+    kept = Results.beside(output)
     shared = conditions(options.name, reproduction, options.data, flags)
     text = ""
     for seed in dict.fromkeys(options.seeds):
         folder = options.runs / f"{options.name}-{seed}"
         train(options.name, reproduction, options.data, folder, seed, flags)
-        evaluate(options.name, reproduction, options.data, folder, flags)
-        results = read_results(options.runs, options.name, shared)
-        text = table(options.name, reproduction, results, options.data is not None, flags)
+        kept.add(options.name, shared, seed, evaluate(options.name, reproduction, options.data, folder))
+        text = table(options.name, reproduction, kept.of(options.name, shared), options.data is not None, flags)
         write_atomically(output, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     print(text, end="")
 

@@ -16,9 +16,11 @@ from conftest import reset_accelerate
 
 import reproduce
 from reproduce import REPRODUCTIONS, Reproduction, main
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.checkpoints import RunFolder
 from vaswani_transformer.cli import main as cli
 from vaswani_transformer.training_arguments import parse_training_arguments
+from vaswani_transformer.translation import load_model
 
 NAMES = list(REPRODUCTIONS)
 
@@ -128,6 +130,21 @@ def test_the_table_has_the_seeds_of_other_calls_and_none_of_other_conditions(
     assert seeds() == ["6"]
 
 
+def test_the_table_has_the_seeds_of_other_machines(small: list[str], tmp_path: Path) -> None:
+    assert main([*small, "--seeds", "5"]) == 0
+    rows = [line for line in (tmp_path / "small.md").read_text().splitlines() if line.startswith("| 5 |")]
+    shutil.rmtree(tmp_path / "runs")
+    kept = json.loads((tmp_path / "small.json").read_text())["small"]
+    assert kept["conditions"]["settings"]["max_steps"] == 4
+    assert kept["seeds"]["5"]["scores"]["BLEU, 13a"] == pytest.approx(float(rows[0].split(" | ")[2]), abs=0.005)
+    assert main([*small, "--seeds", "3"]) == 0
+    text = (tmp_path / "small.md").read_text()
+    assert rows[0] in text
+    assert "| 3 |" in text
+    assert "--seeds 3 5\n" in text
+    assert str(tmp_path) not in (tmp_path / "small.json").read_text()
+
+
 def test_a_run_of_other_settings_is_not_taken(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +171,8 @@ def test_the_circumstances_are_those_of_the_training(small: list[str], tmp_path:
     record.write_text(json.dumps({**json.loads(record.read_text()), "machine": "an abacus", "threads": 77}))
     assert main([*small, "--seeds", "3"]) == 0
     text = (tmp_path / "small.md").read_text()
+    parameters = load_model(str(tmp_path / "runs" / "small-3"))[0].num_parameters()
+    assert f" {parameters:,} parameters.\n" in text
     assert "Trained on an abacus, no; torch" in text
     assert "OMP_NUM_THREADS=77 python" in text
 
@@ -199,6 +218,8 @@ def test_text_from_the_hub_needs_no_folder(
         return 0
 
     monkeypatch.setattr(reproduce, "vaswani_transformer", command)
+    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=8, d_model=8, num_attention_heads=2, d_ff=8))
+    monkeypatch.setattr(reproduce, "load_model", lambda folder: (model, None))
     flags = ["--seeds", "1", "--runs", str(tmp_path), "--output", str(tmp_path / "x.md")]
     assert main([name, *flags]) == 0
     settings = parse_training_arguments(asked[0][1:])
@@ -266,6 +287,18 @@ def test_the_files_are_those_of_multi30k(name: str) -> None:
         assert [(data / name).is_file() for name in names] == [True, True]
 
 
+@pytest.mark.parametrize("found", ["", "not JSON", "[]", "{}{", '{"name": 1}', '{"small": {"seeds": {}}}', '"x"', "3"])
+def test_a_file_of_something_else_is_left_alone(
+    found: str, small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "small.json").write_text(found)
+    assert main(small) == 2
+    told = "holds no results of trainings; move it, or choose another --output\n"
+    assert capsys.readouterr().err == f"reproduce.py: {tmp_path}/small.json: {told}"
+    assert (tmp_path / "small.json").read_text() == found
+    assert not (tmp_path / "runs").exists()
+
+
 def test_mistakes_end_in_one_line(small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, text in (
         (["nothing"], "invalid choice"),
@@ -276,6 +309,7 @@ def test_mistakes_end_in_one_line(small: list[str], tmp_path: Path, capsys: pyte
         ([*small, "--batch-tokens", "1"], "seed 1 is not trained, for the reason above"),
         ([*small[:-1], str(tmp_path)], f"{tmp_path}: is a folder, expected a file to write"),
         ([*small[:-1], str(tmp_path / "no" / "x.md")], "there is no folder"),
+        ([*small[:-1], str(tmp_path / "x.json")], "give the table a name that does not end in .json"),
     ):
         assert main(arguments) == 2
         assert text in capsys.readouterr().err.splitlines()[-1]
