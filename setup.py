@@ -34,7 +34,8 @@ setup(
     extras_require={
         "sentences": ["sentencex>=1"],
         "plot": ["matplotlib>=3.8"],
-        "bench": ["ctranslate2>=4.8"],
+        "ctranslate2": ["ctranslate2>=4.8"],
+        "onnx": ["onnx>=1.20", "onnxruntime>=1.24", "onnxscript>=0.7"],
         "wmt": ["sacremoses>=0.1"],
         "dev": [
             "pytest>=9",
@@ -45,6 +46,10 @@ setup(
             "sentencex>=1",
             "sentencepiece",
             "matplotlib>=3.8",
+            "ctranslate2>=4.8",
+            "onnx>=1.20",
+            "onnxruntime>=1.24",
+            "onnxscript>=0.7",
         ],
     },
     entry_points={"console_scripts": ["vaswani-transformer=vaswani_transformer.cli:main"]},

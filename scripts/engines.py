@@ -13,7 +13,8 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from peers import ctranslate2_twin, marian_twin
+from peers import marian_twin
+from vaswani_transformer.ctranslate2_export import export_ctranslate2
 from vaswani_transformer.translation import load_model, load_pipeline, translate
 
 Result = TypeVar("Result")
@@ -101,7 +102,7 @@ class CTranslate2Engine:
         self.max_source_length, self.search = vaswani.config.max_position_embeddings, vaswani.generation_config
         with tempfile.TemporaryDirectory() as room:
             folder = Path(room) / "ctranslate2"
-            ctranslate2_twin(vaswani, self.tokenizer, folder, quantization=precision)
+            export_ctranslate2(vaswani, self.tokenizer, folder, quantization=precision)
             self.translator = ctranslate2.Translator(
                 str(folder),
                 device=DEVICE,

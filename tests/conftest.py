@@ -22,12 +22,17 @@ from transformers import PreTrainedTokenizerBase
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
+from vaswani_transformer.corpora import load_corpus, sentences
 from vaswani_transformer.tokenization import train_tokenizer
+from vaswani_transformer.translation import load_model
 
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 VOCAB = 53
 # What `trained` says for `sources()`: sentences of different lengths, as random weights repeat one token for ever.
 TRANSLATIONS = [[31, 7, 19, 44, 2], [12, 50, 7, 7, 23, 9, 38, 2], [27, 5, 2]]
+
+TATOEBA_TEST = Path(__file__).parents[2] / "shared" / "data" / "tatoeba-en-de" / "test.tsv.gz"
+needs_tatoeba = pytest.mark.skipif(not TATOEBA_TEST.is_file(), reason="Tatoeba is not in ../shared/data")
 
 Refused = Callable[..., str]
 
@@ -38,6 +43,13 @@ def sources() -> dict[str, torch.Tensor]:
     ids[1, 5:] = 0
     ids[2, 2:] = 0
     return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
+
+
+def tatoeba_test(count: int | None = None) -> tuple[list[str], list[str]]:
+    """The first `count` sentences of Tatoeba's test set, or all, in English and German."""
+    corpus = load_corpus([str(TATOEBA_TEST)], source_lang="en", target_lang="de")
+    source, target = (list(sentences(corpus, language))[:count] for language in ("en", "de"))
+    return source, target
 
 
 def reset_accelerate() -> None:
@@ -91,6 +103,12 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrained
     VaswaniForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def shipped() -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+    """The checkpoint `tatoeba-en-de` with its tokenizer; not to be changed."""
+    return load_model("tatoeba-en-de")
 
 
 @pytest.fixture(scope="session")

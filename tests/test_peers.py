@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from peers import ctranslate2_twin, marian_twin
+from peers import marian_twin
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
-from vaswani_transformer.errors import InputError
 from vaswani_transformer.translation import load_model
 
 PAIRS = list(generate_pairs("test", 50))
@@ -43,11 +40,6 @@ def weights_of(model: VaswaniForConditionalGeneration) -> dict[str, torch.Tensor
 
 def unchanged(model: VaswaniForConditionalGeneration, weights: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
-
-
-@pytest.fixture(scope="module")
-def shipped() -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    return load_model("tatoeba-en-de")
 
 
 @torch.no_grad()
@@ -110,110 +102,3 @@ def test_marian_keeps_half_precision_and_takes_what_its_table_holds() -> None:
 def test_marian_refuses_what_it_cannot_hold(shape: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"MarianMTModel cannot hold this model: .* found {text}"):
         marian_twin(build(60, **shape))
-
-
-@torch.no_grad()
-def log_probabilities(
-    model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, source: str, target: str
-) -> torch.Tensor:
-    """Ours of each token of `target`, `</s>` included."""
-    labels = tokenizer(target, return_tensors="pt")["input_ids"]
-    logits = model(**tokenizer(source, return_tensors="pt"), labels=labels).logits
-    return logits.log_softmax(-1)[0].gather(1, labels[0, :, None])[:, 0]
-
-
-def load_translator(folder: Path, **options: Any) -> Any:
-    """CTranslate2's `Translator` on as many threads as torch has, for it sets OpenMP's number for torch too."""
-    import ctranslate2
-
-    return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads(), **options)
-
-
-def assert_equal_scores(
-    model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, folder: Path
-) -> None:
-    pytest.importorskip("ctranslate2")
-    weights = weights_of(model)
-    ctranslate2_twin(model, tokenizer, folder)
-    assert unchanged(model, weights)
-    translator = load_translator(folder, compute_type="float32")
-    sources, targets = (
-        [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(side)["input_ids"]] for side in (SOURCES, TARGETS)
-    )
-    scores = translator.score_batch(sources, [tokens[:-1] for tokens in targets])  # it adds </s>
-    for source, target, score in zip(SOURCES, TARGETS, scores, strict=True):
-        expected = log_probabilities(model, tokenizer, source, target)
-        torch.testing.assert_close(torch.tensor(score.log_probs), expected, rtol=0, atol=1e-3)
-
-
-def test_ctranslate2_gives_the_probabilities_of_the_shipped_checkpoint(
-    shipped: tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase], tmp_path: Path
-) -> None:
-    assert_equal_scores(*shipped, tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        *SHAPES,
-        {"norm_first": True, "attention_bias": True},
-        {"positional_encoding": "learned", "max_position_embeddings": 64},
-        {"head_dim": 5, "activation_function": "gelu_new"},
-    ],
-    ids=str,
-)
-def test_ctranslate2_gives_our_probabilities(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, shape: dict[str, Any]
-) -> None:
-    # More embeddings than the tokenizer has entries, as a resized model may have.
-    assert_equal_scores(build(len(tokenizer) + 3, **shape), tokenizer, tmp_path / "model")
-
-
-@pytest.mark.parametrize("quantization", [None, "int8"])
-def test_ctranslate2_translates_as_our_model_does(
-    shipped: tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase],
-    tmp_path: Path,
-    quantization: str | None,
-) -> None:
-    pytest.importorskip("ctranslate2")
-    model, tokenizer = shipped
-    weights = weights_of(model)
-    ctranslate2_twin(model, tokenizer, tmp_path / "new" / "model", quantization)
-    assert unchanged(model, weights)  # quantization works in place
-    translator = load_translator(tmp_path / "new" / "model")
-    assert translator.compute_type == ("int8_float32" if quantization else "float32")
-    read = AutoTokenizer.from_pretrained(tmp_path / "new" / "model")
-    results = translator.translate_batch(
-        [read.convert_ids_to_tokens(ids) for ids in read(SOURCES)["input_ids"]], beam_size=1, max_decoding_length=60
-    )
-    found = [read.decode(read.convert_tokens_to_ids(result.hypotheses[0])) for result in results]
-    batch = tokenizer(SOURCES, return_tensors="pt", padding=True)
-    sequences = model.generate(**batch, num_beams=1, max_new_tokens=60)
-    expected = tokenizer.batch_decode(sequences, skip_special_tokens=True)
-    equal = sum(ours == theirs for ours, theirs in zip(expected, found, strict=True))
-    assert equal >= (len(SOURCES) // 2 if quantization else len(SOURCES) - 1)
-
-
-def test_ctranslate2_refuses_what_it_cannot_hold(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
-    model = build(len(tokenizer))
-    with pytest.raises(InputError, match="exists already; choose another folder"):
-        ctranslate2_twin(model, tokenizer, tmp_path)
-    folder = tmp_path / "model"
-    with pytest.raises(InputError, match="CTranslate2 has no activation mish; it has relu"):
-        ctranslate2_twin(build(len(tokenizer), activation_function="mish"), tokenizer, folder)
-    with pytest.raises(InputError, match="the tokenizer has 500 entries and the model 499"):
-        ctranslate2_twin(build(499), tokenizer, folder)
-    with pytest.raises(ValueError, match="int9"):
-        ctranslate2_twin(model, tokenizer, folder, "int9")
-    assert not folder.exists()
-
-
-def test_without_ctranslate2_the_extra_is_named(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ctranslate2"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"pip install 'vaswani-transformer\[bench\]'"):
-        ctranslate2_twin(build(len(tokenizer)), tokenizer, tmp_path / "model")

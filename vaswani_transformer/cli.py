@@ -1,4 +1,4 @@
-"""The command `vaswani-transformer`: train, translate, evaluate, average, push, and draw."""
+"""The command `vaswani-transformer`: train, translate, evaluate, average, push, export, and draw."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .training_arguments import ArgumentParser
 
 MODEL_HELP = "A run folder, a model on the Hub, or the name of a checkpoint that ships with the package."
+TRANSLATOR_HELP = "A run folder, a model on the Hub, a checkpoint that ships with the package, or what `export` wrote."
 
 
 @dataclass
@@ -154,7 +155,7 @@ def _create_decoding_parser(name: str, description: str) -> ArgumentParser:
     from .training_arguments import ArgumentParser
 
     parser = ArgumentParser(prog=f"vaswani-transformer {name}", description=description)
-    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("model", metavar="MODEL", help=TRANSLATOR_HELP)
     _add_search_options(parser)
     parser.add_argument(
         "--batch-tokens", type=_positive, default=2048, help="Most source positions in a batch, with padding."
@@ -445,6 +446,59 @@ def push(arguments: list[str]) -> int:
     return 0
 
 
+def _create_export_parser() -> ArgumentParser:
+    from .ctranslate2_export import QUANTIZATIONS
+    from .training_arguments import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="vaswani-transformer export",
+        description="Write a model for an engine that runs without PyTorch: CTranslate2, or ONNX Runtime. The folder "
+        "holds all that the engine needs, the tokenizer too; `translate` and `evaluate` take it as any other model.",
+    )
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument(
+        "--format",
+        required=True,
+        choices=["ctranslate2", "onnx"],
+        help="ctranslate2: the fastest on a CPU; onnx: an encoder and a decoder for every runtime that reads ONNX.",
+    )
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="New folder for the exported model.")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="How CTranslate2 stores the weights, and computes where the machine can; float32 if not given.",
+    )
+    return parser
+
+
+def export(arguments: list[str]) -> int:
+    """Write a model for another engine."""
+    options = _create_export_parser().parse_strictly(arguments)
+
+    from .ctranslate2_export import ctranslate2_length_penalty, export_ctranslate2
+    from .onnx_export import export_onnx
+    from .translation import load_model
+
+    if options.format == "onnx" and options.quantization:
+        raise InputError("--quantization is CTranslate2's; leave it out, or choose --format ctranslate2")
+    if Path(options.output).exists():
+        raise InputError(f"{options.output}: exists already; choose another --output")
+    model, tokenizer = load_model(options.model)
+    if options.format == "onnx":
+        export_onnx(model, tokenizer, options.output)
+    else:
+        export_ctranslate2(model, tokenizer, options.output, options.quantization)
+    _say(f"The model is in {options.output}: vaswani-transformer translate {shlex.quote(options.output)}")
+    if options.format == "ctranslate2":
+        alpha = model.generation_config.length_penalty
+        _say(
+            f"There `translate` keeps the paper's length penalty, ((5 + n) / 6)^{alpha:g}. CTranslate2 itself divides "
+            f"by n^length_penalty: give it length_penalty={ctranslate2_length_penalty(alpha):.2g}, and "
+            f"beam_size={model.generation_config.num_beams}"
+        )
+    return 0
+
+
 def _create_attention_parser() -> ArgumentParser:
     from .attention_picture import KINDS
     from .training_arguments import ArgumentParser
@@ -556,6 +610,7 @@ COMMANDS = {
     "evaluate": Command("score translations of a test set: BLEU and chrF++", _create_evaluation_parser, evaluate),
     "average": Command("average the last checkpoints of a run", _create_averaging_parser, average),
     "push": Command("publish a model on the Hub", _create_push_parser, push),
+    "export": Command("write a model for CTranslate2 or ONNX Runtime", _create_export_parser, export),
     "attention": Command("draw what a translation attends to", _create_attention_parser, attention),
     "positions": Command("draw the encodings of a model's positions", _create_positions_parser, positions),
     "schedule": Command("draw the learning rate of recipes", _create_schedule_parser, schedule),

@@ -13,9 +13,14 @@ from huggingface_hub import constants
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
+from .ctranslate2_export import WEIGHTS as CTRANSLATE2_WEIGHTS
+from .ctranslate2_export import CTranslate2Model
 from .errors import InputError, one_line
+from .exported_model import ExportedModel
 from .hub import check_model_type, download
 from .modeling_vaswani import VaswaniForConditionalGeneration
+from .onnx_export import DECODER as ONNX_DECODER
+from .onnx_export import OnnxModel
 from .pipeline_vaswani import TranslationPipeline
 
 logger = logging.getLogger(__name__)
@@ -175,7 +180,39 @@ def _check_files(name: str, folder: Path) -> None:
             raise InputError(f"{name}: no {file}, the model's {what}; a model folder needs one")
 
 
+def export_engine(folder: Path) -> type[ExportedModel] | None:
+    """What translates with a folder that `vaswani-transformer export` wrote; `None` for any other."""
+    engines = {CTRANSLATE2_WEIGHTS: CTranslate2Model, ONNX_DECODER: OnnxModel}
+    return next((engine for file, engine in engines.items() if (folder / file).is_file()), None)
+
+
+def load_exported(folder: Path) -> tuple[ExportedModel, PreTrainedTokenizerBase]:
+    """Load what `vaswani-transformer export` wrote.
+
+    Raises:
+        InputError: If its engine is not installed, or a part is missing or damaged.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        check_model_type(str(folder), config.model_type)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return export_engine(folder)(folder, config, tokenizer), tokenizer
+    except InputError:
+        raise
+    except Exception as error:  # each engine fails in its own ways
+        raise InputError(f"{folder}: the exported model cannot be loaded ({one_line(error)}); export again") from error
+
+
 def load_pipeline(name: str, dtype: torch.dtype | str = torch.float32) -> TranslationPipeline:
-    """A pipeline of [`load_model`]'s model, on the GPU where there is one."""
+    """A pipeline of [`load_model`]'s model, on the GPU where there is one, or of [`load_exported`]'s.
+
+    Raises:
+        InputError: As those, or if `dtype` is not float32 for an exported model.
+    """
+    if Path(name).is_dir() and export_engine(Path(name)):
+        if dtype not in (torch.float32, "float32"):
+            raise InputError(f"{name}: an exported model has the precision of its files; leave --dtype out")
+        model, tokenizer = load_exported(Path(name))
+        return TranslationPipeline(model, tokenizer=tokenizer, device="cpu")
     model, tokenizer = load_model(name, dtype)
     return TranslationPipeline(model, tokenizer=tokenizer)
