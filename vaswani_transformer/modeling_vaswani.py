@@ -645,19 +645,25 @@ def smoothed_loss_and_gradients(
     loss = states.new_zeros((), dtype=precise)
     states_gradient = torch.empty_like(states) if needs_gradient else states.new_empty(0)
     weight_gradient = torch.zeros_like(weight, dtype=precise) if needs_gradient else weight.new_empty(0)
-    size = POSITIONS_PER_CHUNK * (1 if states.device.type == "cpu" else 4)
-    for start in range(0, len(labels), size):
+    size = min(len(labels), POSITIONS_PER_CHUNK * (1 if states.device.type == "cpu" else 4))
+    # One room for all chunks: memory of this size goes back to the system when it is freed, and returns page by page.
+    logits = states.new_empty(size, vocab_size)
+    room = logits if logits.dtype == precise else logits.new_empty(logits.shape, dtype=precise)
+    for start in range(0, len(labels), size or 1):
         target = labels[start : start + size, None]
         # Ignored positions are masked and not left out: to count the others would be to wait for the device.
         ignored = target == -100
         target, chunk = target.masked_fill(ignored, 0), states[start : start + size].masked_fill(ignored, 0.0)
-        log_probabilities = F.log_softmax(torch.matmul(chunk, weight.t()), dim=-1, dtype=precise)
+        rows = logits[: len(chunk)]
+        torch.matmul(chunk, weight.t(), out=rows)
+        log_probabilities = room[: len(chunk)].copy_(rows)
+        torch.log_softmax(log_probabilities, dim=-1, out=log_probabilities)
         losses = extra * log_probabilities.gather(1, target) + others * log_probabilities.sum(dim=1, keepdim=True)
         loss -= losses.masked_fill_(ignored, 0.0).sum()
         if needs_gradient:
             gradient = log_probabilities.exp_().sub_(others)
             gradient.scatter_add_(1, target, gradient.new_full(target.shape, -extra))
-            gradient = gradient.to(states.dtype)
+            gradient = rows.copy_(gradient)
             # An ignored position is zero in the chunk, and so gives the weight nothing.
             torch.matmul(gradient, weight, out=states_gradient[start : start + size]).masked_fill_(ignored, 0.0)
             weight_gradient += torch.matmul(gradient.t(), chunk).to(precise)
