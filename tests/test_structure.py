@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vaswani_transformer.cli import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "vaswani_transformer"
 
@@ -38,6 +40,10 @@ def test_files_that_travel_to_the_hub_stand_alone(name: str) -> None:
 def test_nothing_imports_the_command_line() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if ".cli" in imports(path)}
     assert users == {"__main__.py"}
+    commands = {path.stem for path in (PACKAGE / "commands").glob("*.py")} - {"__init__", "options"}
+    assert commands == set(COMMANDS)
+    users = {path for path in PACKAGE.rglob("*.py") if any("commands" in module for module in imports(path))}
+    assert not users
 
 
 def test_training_imports_neither_decoding_nor_evaluation() -> None:

@@ -1,0 +1,1 @@
+"""The commands of `vaswani-transformer`, one in each module: `create_parser()` and `run(arguments)`."""
