@@ -34,6 +34,7 @@ setup(
     extras_require={
         "sentences": ["sentencex>=1"],
         "plot": ["matplotlib>=3.8"],
+        "demo": ["gradio>=6.31", "matplotlib>=3.8", "sentencex>=1"],
         "ctranslate2": ["ctranslate2>=4.8"],
         "onnx": ["onnx>=1.20", "onnxruntime>=1.24", "onnxscript>=0.7"],
         "wmt": ["sacremoses>=0.1"],
@@ -50,6 +51,7 @@ setup(
             "onnx>=1.20",
             "onnxruntime>=1.24",
             "onnxscript>=0.7",
+            "gradio>=6.31",
         ],
     },
     entry_points={"console_scripts": ["vaswani-transformer=vaswani_transformer.cli:main"]},

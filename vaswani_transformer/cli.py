@@ -18,6 +18,7 @@ COMMANDS = {
     "average": "average the last checkpoints of a run",
     "push": "publish a model on the Hub",
     "export": "write a model for CTranslate2 or ONNX Runtime",
+    "demo": "serve a page that translates, for a browser",
     "attention": "draw what a translation attends to",
     "positions": "draw the encodings of a model's positions",
     "schedule": "draw the learning rate of recipes",
