@@ -24,10 +24,10 @@ import transformers
 from corpus_memory import corpus
 from engines import DEVICE, Engine, EngineProcess, load_engine
 from peak_memory import measure_peak_memory
-from peers import INSTALL_CTRANSLATE2
 from trainers import TRAINERS, Work, load_trainer, save, train_for
 from vaswani_transformer.checkpoints import check_output
 from vaswani_transformer.corpora import load_corpus, open_corpus, sentences
+from vaswani_transformer.ctranslate2_export import INSTALL_CTRANSLATE2
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.evaluation import score_translations
 from vaswani_transformer.preprocessing import learn_tokenizer, tokenize_corpus

@@ -397,6 +397,8 @@ class TranslationPipeline(Pipeline):
     ) -> list[dict[str, Any]]:
         """The translations of one text as records."""
         records = []
+        if "attention" in outputs:
+            source = find_words(self.tokenizer, outputs["input_ids"], outputs["text"])
         for row, sequence in enumerate(outputs["sequences"]):
             text = self.tokenizer.decode(
                 sequence, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
@@ -405,7 +407,6 @@ class TranslationPipeline(Pipeline):
             if return_tensors:
                 record = {"translation_token_ids": sequence}
             if "attention" in outputs:
-                source = find_words(self.tokenizer, outputs["input_ids"], outputs["text"])
                 target = find_words(self.tokenizer, sequence.tolist(), text)
                 record["alignments"] = align_words(outputs["attention"][row], source, target)
             records.append(record)
