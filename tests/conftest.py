@@ -19,10 +19,11 @@ os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="vaswani-tests-")
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from transformers import PreTrainedTokenizerBase
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import TranslationPipeline, VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.builtin_corpus import generate_pairs
 from vaswani_transformer.cli import main
 from vaswani_transformer.corpora import load_corpus, sentences
+from vaswani_transformer.demo_translation import DemoTranslator
 from vaswani_transformer.tokenization import train_tokenizer
 from vaswani_transformer.translation import load_model
 
@@ -112,6 +113,19 @@ def shipped() -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]
 
 
 @pytest.fixture(scope="session")
+def pipeline(shipped: tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]) -> TranslationPipeline:
+    """The same as a pipeline."""
+    model, tokenizer = shipped
+    return TranslationPipeline(model, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="session")
+def translator(pipeline: TranslationPipeline) -> DemoTranslator:
+    """The same as the demo translates."""
+    return DemoTranslator(pipeline)
+
+
+@pytest.fixture(scope="session")
 def small_run(corpus_files: dict[str, Path]) -> list[str]:
     """Flags of a training run of seconds, without output_dir and a limit."""
     shape = "--preset tiny --d-model 32 --d-ff 64 --encoder-layers 1 --decoder-layers 1 --num-attention-heads 2"
@@ -146,6 +160,20 @@ def trained() -> VaswaniForConditionalGeneration:
         model(**sources(), labels=labels).loss.backward()
         optimizer.step()
     return model.double().eval()
+
+
+def assert_damage_is_told(
+    exported: Path, damages: list[tuple[str, bytes | None]], room: Path, refused: Refused
+) -> None:
+    """Each of `damages`, a file of an exported model and what becomes of it, ends in one line."""
+    for file, content in damages:
+        folder = room / "damaged"
+        shutil.copytree(exported, folder)
+        (folder / file).unlink()
+        if content is not None:
+            (folder / file).write_bytes(content)
+        refused(["translate", str(folder)], f"{folder}: the exported model cannot be loaded (", "export again")
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

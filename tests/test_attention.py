@@ -17,7 +17,7 @@ from vaswani_transformer.attention import SIDES, Attention, read_attention
 from vaswani_transformer.attention_picture import KINDS, AttentionPicture
 from vaswani_transformer.cli import main
 from vaswani_transformer.errors import InputError
-from vaswani_transformer.translation import PRETRAINED, load_pipeline
+from vaswani_transformer.translation import PRETRAINED
 
 MODEL = "tatoeba-en-de"
 SENTENCE = "If it rains tomorrow, we will stay at home."
@@ -27,11 +27,6 @@ SENTENCES = [
     "Tom's naïve cat isn't in 東京 for $5 or $6.",
     "well-known x</s> <b>unbelievableness</b>",
 ]
-
-
-@pytest.fixture(scope="module")
-def pipeline() -> TranslationPipeline:
-    return load_pipeline(MODEL)
 
 
 @pytest.fixture(scope="module")

@@ -183,8 +183,8 @@ def test_decode_goes_on_without_ctranslate2(
     captured = capsys.readouterr()
     assert list(rows_of(captured.out)) == TORCH_ROWS
     assert captured.err == (
-        "benchmark.py: CTranslate2 is not installed; pip install 'vaswani-transformer[ctranslate2]' brings it; going on "
-        "without it\n"
+        "benchmark.py: CTranslate2 is not installed; pip install 'vaswani-transformer[ctranslate2]' brings it; going "
+        "on without it\n"
     )
 
 

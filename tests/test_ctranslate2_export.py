@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Refused, needs_tatoeba, tatoeba_test
+from conftest import Refused, assert_damage_is_told, needs_tatoeba, tatoeba_test
 from test_peers import SHAPES, SOURCES, TARGETS, build, unchanged, weights_of
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -238,7 +237,7 @@ def test_an_exported_model_says_what_it_cannot_do(
 
 
 def test_a_damaged_folder_is_told_in_one_line(exported: Path, tmp_path: Path, refused: Refused) -> None:
-    for file, content in (
+    damages = [
         ("model.bin", b""),
         ("model.bin", b"not a model"),
         ("config.json", None),
@@ -247,14 +246,8 @@ def test_a_damaged_folder_is_told_in_one_line(exported: Path, tmp_path: Path, re
         ("tokenizer.json", None),
         ("tokenizer.json", b"{"),
         ("shared_vocabulary.json", None),
-    ):
-        folder = tmp_path / "damaged"
-        shutil.copytree(exported, folder)
-        (folder / file).unlink()
-        if content is not None:
-            (folder / file).write_bytes(content)
-        refused(["translate", str(folder)], f"{folder}: the exported model cannot be loaded (", "export again")
-        shutil.rmtree(folder)
+    ]
+    assert_damage_is_told(exported, damages, tmp_path, refused)
 
 
 def test_mistakes_of_the_command(tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:

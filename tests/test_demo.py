@@ -14,7 +14,6 @@ import torch
 import yaml
 from conftest import Refused
 from demo_server import MARKUP, MODEL, NO_NUMBERS, SENTENCE, TEXTS, Page
-from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import TranslationPipeline, demo
 from vaswani_transformer.cli import main
@@ -29,19 +28,9 @@ from vaswani_transformer.demo_translation import (
     search_settings,
 )
 from vaswani_transformer.errors import InputError
-from vaswani_transformer.translation import load_model, load_pipeline
+from vaswani_transformer.translation import load_model
 
 SPACE = Path(__file__).parents[1] / "scripts" / "space"
-
-
-@pytest.fixture(scope="module")
-def pipeline() -> TranslationPipeline:
-    return load_pipeline(MODEL)
-
-
-@pytest.fixture(scope="module")
-def translator(pipeline: TranslationPipeline) -> DemoTranslator:
-    return DemoTranslator(pipeline)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.4])
@@ -260,7 +249,7 @@ def test_mistakes_of_the_command(
         refused(["demo", *arguments], text)
     pytest.importorskip("ctranslate2")
     export_ctranslate2(*load_model(str(model_folder)), tmp_path / "exported")
-    refused(["demo", str(tmp_path / "exported")], "an exported model gives no attention weights")
+    refused(["demo", str(tmp_path / "exported")], "an exported model gives translations alone")
     monkeypatch.setitem(sys.modules, "gradio", None)
     refused(["demo", "no/such-model"], "the demo needs Gradio: pip install 'vaswani-transformer[demo]'")
 
@@ -285,18 +274,6 @@ def test_languages_are_read_from_the_name() -> None:
         "x.de-en2": "en",
     }
     assert {name: demo.source_language(name) for name in names} == names
-
-
-def test_another_model_is_refused(pipeline: TranslationPipeline) -> None:
-    pytest.importorskip("gradio", reason="needs Gradio: pip install gradio")
-    config = MarianConfig(
-        vocab_size=300, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0, eos_token_id=2,
-        decoder_start_token_id=0, forced_eos_token_id=2,
-    )  # fmt: skip
-    marian = TranslationPipeline(MarianMTModel(config), tokenizer=pipeline.tokenizer)
-    with pytest.raises(InputError, match="x: expected a model of this package, found one of the type marian"):
-        demo.create_demo(marian, "x")
 
 
 def read_header() -> dict[str, Any]:

@@ -20,17 +20,6 @@ from vaswani_transformer.demo_page import show_translations
 from vaswani_transformer.demo_translation import DemoTranslator
 from vaswani_transformer.errors import InputError
 from vaswani_transformer.pictures import to_svg
-from vaswani_transformer.translation import load_pipeline
-
-
-@pytest.fixture(scope="module")
-def pipeline() -> TranslationPipeline:
-    return load_pipeline(MODEL)
-
-
-@pytest.fixture(scope="module")
-def translator(pipeline: TranslationPipeline) -> DemoTranslator:
-    return DemoTranslator(pipeline)
 
 
 @pytest.fixture(scope="module")

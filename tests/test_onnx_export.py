@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Refused, needs_tatoeba, tatoeba_test
+from conftest import Refused, assert_damage_is_told, needs_tatoeba, tatoeba_test
 from test_peers import SOURCES, TARGETS, build, unchanged, weights_of
 from transformers import PreTrainedTokenizerBase
 
@@ -144,21 +143,15 @@ def test_greedy_tokens_are_those_of_the_model(exported: Path) -> None:
 
 
 def test_a_damaged_folder_is_told_in_one_line(exported: Path, tmp_path: Path, refused: Refused) -> None:
-    for file, content in (
+    damages = [
         (ENCODER, None),
         (ENCODER, b"not a graph"),
         (DECODER, b""),
         ("config.json", None),
         ("generation_config.json", b"["),
         ("tokenizer_config.json", b"{"),
-    ):
-        folder = tmp_path / "damaged"
-        shutil.copytree(exported, folder)
-        (folder / file).unlink()
-        if content is not None:
-            (folder / file).write_bytes(content)
-        refused(["translate", str(folder)], f"{folder}: the exported model cannot be loaded (", "export again")
-        shutil.rmtree(folder)
+    ]
+    assert_damage_is_told(exported, damages, tmp_path, refused)
 
 
 def test_without_onnx_the_extra_is_named(

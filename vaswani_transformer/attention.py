@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
+from .exported_model import TRANSLATIONS_ALONE, ExportedModel
 from .pipeline_vaswani import TranslationPipeline, Word, aligning_layer, compute_attentions, find_words
 
 # Of each kind of attention, whose positions attend and to whose.
@@ -64,8 +65,7 @@ def read_attention(
     Raises:
         InputError: If the model is another, or `text` is empty or longer than what it was trained on.
     """
-    if (found := pipeline.model.config.model_type) != VaswaniConfig.model_type:
-        raise InputError(f"expected a model of this package, whose tokens are known, found one of the type {found}")
+    check_model(pipeline.model)
     if not text.strip():
         raise InputError("expected a sentence, got an empty one; give some words")
     tokenizer = pipeline.tokenizer
@@ -101,6 +101,14 @@ def read_attention(
         decoder=_merge(outputs.decoder_attentions, written, read),
         cross=_merge(outputs.cross_attentions, written, source),
     )
+
+
+def check_model(model: PreTrainedModel) -> None:
+    """Raise [`InputError`] unless `model` gives its attention weights, and its tokens are known."""
+    if isinstance(model, ExportedModel):
+        raise InputError(TRANSLATIONS_ALONE)
+    if (found := model.config.model_type) != VaswaniConfig.model_type:
+        raise InputError(f"expected a model of this package, whose tokens are known, found one of the type {found}")
 
 
 def _groups(words: list[Word], count: int) -> list[list[int]]:

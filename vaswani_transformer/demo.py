@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .attention import check_model
 from .attention_picture import KINDS, AttentionPicture
-from .configuration_vaswani import VaswaniConfig
 from .demo_page import STYLE, TOUCH, show_header, show_message, show_translations
 from .demo_translation import LARGEST_ALPHA, MOST_BEAMS, DemoTranslator
 from .errors import InputError
@@ -68,8 +68,7 @@ def create_demo(pipeline: TranslationPipeline, name: str, *, source_lang: str | 
     require_gradio()
     import gradio
 
-    if (found := pipeline.model.config.model_type) != VaswaniConfig.model_type:
-        raise InputError(f"{name}: expected a model of this package, found one of the type {found}")
+    check_model(pipeline.model)
     language = source_lang or source_language(name)
     translator = DemoTranslator(pipeline, language)
     config, search = pipeline.model.config, pipeline.model.generation_config

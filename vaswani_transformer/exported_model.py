@@ -12,6 +12,8 @@ from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
 from .modeling_vaswani import VaswaniPreTrainedModel
 
+TRANSLATIONS_ALONE = "an exported model gives translations alone; take the model that it was made of"
+
 
 def check_length(length: int, longest: int) -> None:
     """Raise [`InputError`] if a source has more tokens than the engine has positions for."""
@@ -58,4 +60,4 @@ class ExportedModel(VaswaniPreTrainedModel):
         Raises:
             InputError: Always.
         """
-        raise InputError("an exported model gives translations alone; take the model that it was made of")
+        raise InputError(TRANSLATIONS_ALONE)

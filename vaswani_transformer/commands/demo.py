@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..errors import InputError
 from ..training_arguments import ArgumentParser
 from .options import MODEL_HELP, positive
 
@@ -33,14 +32,8 @@ def run(arguments: list[str]) -> int:
     options = create_parser().parse_strictly(arguments)
 
     from ..demo import require_gradio, run_demo
-    from ..exported_model import ExportedModel
     from ..translation import load_pipeline
 
     require_gradio()
-    pipeline = load_pipeline(options.model)
-    if isinstance(pipeline.model, ExportedModel):
-        raise InputError(
-            f"{options.model}: an exported model gives no attention weights; take the model that it was made of"
-        )
-    run_demo(pipeline, options.model, options.port, source_lang=options.source_lang)
+    run_demo(load_pipeline(options.model), options.model, options.port, source_lang=options.source_lang)
     return 0
