@@ -104,7 +104,9 @@ class Reproduction:
         return ["--dataset-name", str(self.dataset_name), *config]
 
 
-def _multi30k(target: str, title: str, published: str | None = None, dataset_name: str | None = None) -> Reproduction:
+def _multi30k(
+    target: str, title: str, length_penalty: float, published: str | None = None, dataset_name: str | None = None
+) -> Reproduction:
     folder = "lc.norm.tok/" if published else ""
     return Reproduction(
         title=title,
@@ -114,7 +116,7 @@ def _multi30k(target: str, title: str, published: str | None = None, dataset_nam
         test=(f"{folder}test_2016_flickr.en.gz", f"{folder}test_2016_flickr.{target}.gz"),
         dataset_name=dataset_name,
         num_beams=5,
-        length_penalty=1.4,  # on the validation set 41.3, and 40.7 with the paper's 0.6 (English to German, seed 1)
+        length_penalty=length_penalty,
         tokenize=("none",) if published else ("13a",),
         published=published,
     )
@@ -145,16 +147,18 @@ def _wmt14(title: str, config: str, average_last: int, published: str) -> Reprod
 
 
 REPRODUCTIONS = {
+    # Alpha by the validation set: to German 1.4 gives 42.5 and the paper's 0.6 42.0, to French 60.5 and 60.6 (seed 1).
     "multi30k-en-de": _multi30k(
         "de",
         "English to German, Multi30k, test2016, tokenised and lower-cased",
+        1.4,
         "41.02 (Wu et al. 2021, one run, github.com/LividWo/Revisit-MMT)",
     ),
     "multi30k-en-fr": _multi30k(
-        "fr", "English to French, Multi30k, test2016, tokenised and lower-cased", "61.80 (Wu et al. 2021)"
+        "fr", "English to French, Multi30k, test2016, tokenised and lower-cased", 0.6, "61.80 (Wu et al. 2021)"
     ),
     "multi30k-en-de-raw": _multi30k(
-        "de", "English to German, Multi30k, test2016, as written", dataset_name="bentrevett/multi30k"
+        "de", "English to German, Multi30k, test2016, as written", 1.4, dataset_name="bentrevett/multi30k"
     ),
     # The best on the validation set, where the paper's 0.6 gives 42.3 and not 42.7, and 51.9 and not 52.0 (seed 1).
     "tatoeba-en-de": _tatoeba("English to German, Tatoeba", length_penalty=1.4),
