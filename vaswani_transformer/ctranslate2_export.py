@@ -11,11 +11,10 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .checkpoints import write_atomically
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
-from .exported_model import ExportedModel, check_length
-from .generation_vaswani import MORE_THAN_THE_SOURCE, GNMTLengthPenalty
+from .exported_model import ExportedModel, check_length, check_new, write_folder
+from .generation_vaswani import MORE_THAN_THE_SOURCE, GNMTLengthPenalty, check_search
 from .modeling_vaswani import LAYER_NORM_EPS, VaswaniAttention, VaswaniForConditionalGeneration, VaswaniStack
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ def export_ctranslate2(
 
     config = model.config
     folder = Path(folder)
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; choose another folder")
+    check_new(folder)
     if config.activation_function not in ACTIVATIONS:
         raise InputError(
             f"CTranslate2 has no activation {config.activation_function}; it has {', '.join(ACTIVATIONS)}"
@@ -134,15 +132,7 @@ def export_ctranslate2(
 
     spec.validate()
     spec.optimize(quantization)
-
-    def write(aside: Path) -> None:
-        aside.mkdir()
-        spec.save(str(aside))
-        model.generation_config.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder, write)
+    write_folder(folder, model, tokenizer, lambda aside: spec.save(str(aside)))
 
 
 def position_table(stack: VaswaniStack, positions: int, dtype: torch.dtype) -> torch.Tensor:
@@ -241,13 +231,11 @@ class CTranslate2Model(ExportedModel):
             raise InputError(f"an exported model can be told {', '.join(SETTINGS)}; leave {', '.join(unknown)} out")
         config = copy.deepcopy(self.generation_config)
         config.update(**settings)
-        beams, penalty_type = config.num_beams, config.length_penalty_type
-        if beams < 1:
-            raise InputError(f"num_beams must be at least 1, got {beams}")
-        if penalty_type not in ("gnmt", "transformers"):
-            raise InputError(f'length_penalty_type must be "gnmt" or "transformers", got {penalty_type!r}')
+        check_search(config)
         config.validate()  # num_return_sequences against num_beams
-        penalty = GNMTLengthPenalty(config.length_penalty) if penalty_type == "gnmt" else config.length_penalty
+        beams, penalty = config.num_beams, config.length_penalty
+        if config.length_penalty_type == "gnmt":
+            penalty = GNMTLengthPenalty(penalty)
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
         longest, limit = max(map(len, sources)), _longest(self.config)
         check_length(longest, limit)

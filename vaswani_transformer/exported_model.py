@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from .checkpoints import write_atomically
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
-from .modeling_vaswani import VaswaniPreTrainedModel
+from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPreTrainedModel
 
 TRANSLATIONS_ALONE = "an exported model gives translations alone; take the model that it was made of"
 
@@ -19,6 +21,30 @@ def check_length(length: int, longest: int) -> None:
     """Raise [`InputError`] if a source has more tokens than the engine has positions for."""
     if length > longest:
         raise InputError(f"a source of {length:,} tokens is longer than the {longest:,} that the model can read")
+
+
+def check_new(folder: Path) -> None:
+    """Raise [`InputError`] if `folder` is there already."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; choose another folder")
+
+
+def write_folder(
+    folder: Path,
+    model: VaswaniForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    write: Callable[[Path], None],
+) -> None:
+    """Write an exported model: what `write` puts into its folder, and what every engine's folder has beside it."""
+
+    def write_all(aside: Path) -> None:
+        aside.mkdir()
+        write(aside)
+        model.generation_config.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder, write_all)
 
 
 class ExportedModel(VaswaniPreTrainedModel):

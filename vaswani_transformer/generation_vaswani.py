@@ -228,6 +228,14 @@ def gather_beams(tensor: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     return tensor.gather(1, beams[..., None].expand(-1, -1, tensor.shape[-1]))
 
 
+def check_search(config: GenerationConfig) -> None:
+    """Raise a `ValueError` if the penalty is none that we know, or there is no beam."""
+    if config.length_penalty_type not in ("gnmt", "transformers"):
+        raise ValueError(f'length_penalty_type must be "gnmt" or "transformers", got {config.length_penalty_type!r}')
+    if config.num_beams < 1:
+        raise ValueError(f"num_beams must be at least 1, got {config.num_beams}")
+
+
 def filling(token: torch.Tensor | None) -> int:
     """The id of `token`; -1, as in transformers, where there is none."""
     return -1 if token is None else int(token)
@@ -461,11 +469,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
         if penalty_type is None:
             penalty_type = generation_config.length_penalty_type
-        if penalty_type not in ("gnmt", "transformers"):
-            raise ValueError(f'length_penalty_type must be "gnmt" or "transformers", got {penalty_type!r}')
         generation_config.length_penalty_type = penalty_type
-        if generation_config.num_beams < 1:
-            raise ValueError(f"num_beams must be at least 1, got {generation_config.num_beams}")
+        check_search(generation_config)
         return generation_config, model_kwargs
 
     def _prepare_model_inputs(

@@ -18,10 +18,9 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from .checkpoints import write_atomically
 from .configuration_vaswani import VaswaniConfig
 from .errors import InputError
-from .exported_model import ExportedModel, check_length
+from .exported_model import ExportedModel, check_length, check_new, write_folder
 from .generation_vaswani import VaswaniGenerationMixin
 from .modeling_vaswani import VaswaniForConditionalGeneration
 
@@ -97,8 +96,7 @@ def export_onnx(
     """
     check_installed("onnx", "onnxscript")
     folder = Path(folder)
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; choose another folder")
+    check_new(folder)
     # In float32, and with plain products for attention, which every runtime has.
     model = copy.deepcopy(model).to("cpu", torch.float32).eval()
     model.set_attn_implementation("eager")
@@ -119,7 +117,6 @@ def export_onnx(
     }
 
     def write(aside: Path) -> None:
-        aside.mkdir()
         _write_graph(
             aside / ENCODER,
             EncoderGraph(model),
@@ -137,11 +134,8 @@ def export_onnx(
             ["logits", *names["present"]],
         )
         config.save_pretrained(aside)
-        model.generation_config.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder, write)
+    write_folder(folder, model, tokenizer, write)
 
 
 def check_installed(*packages: str) -> None:
@@ -224,6 +218,7 @@ class OnnxModel(ExportedModel, VaswaniGenerationMixin):
         super().__init__(folder, config, tokenizer)
         self.encoder = OnnxEncoder(folder / ENCODER, config)
         self.session = _session(folder / DECODER)
+        self.inputs = [one.name for one in self.session.get_inputs()]
 
     def get_encoder(self, *args: Any, **kwargs: Any) -> OnnxEncoder:
         """What `generate()` encodes with."""
@@ -255,8 +250,7 @@ class OnnxModel(ExportedModel, VaswaniGenerationMixin):
         past = _get(past_key_values.self_attention_cache) or [empty] * (2 * self.config.decoder_layers)
         mask = attention_mask.repeat_interleave(rows // len(attention_mask), dim=0)
         arguments = [decoder_input_ids.numpy(), mask.numpy(), *_get(past_key_values.cross_attention_cache), *past]
-        names = (one.name for one in self.session.get_inputs())
-        logits, *present = self.session.run(None, dict(zip(names, arguments, strict=True)))
+        logits, *present = self.session.run(None, dict(zip(self.inputs, arguments, strict=True)))
         _set(past_key_values.self_attention_cache, [torch.from_numpy(array) for array in present])
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), past_key_values=past_key_values)
 
